@@ -1,0 +1,4 @@
+//! The binary: everything is in the library.
+fn main() -> std::process::ExitCode {
+    redlock_run::main()
+}
