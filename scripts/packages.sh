@@ -27,8 +27,8 @@ install_packages() {
         elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
             as_root='sudo -n'
         else
-            [ "$manager" != apt-get ] || command="apt-get update && sudo $command"
-            echo "${0##*/}: $what is missing and needs root to install; type: sudo $command" >&2
+            [ "$manager" != apt-get ] || command="apt-get update && $command"
+            echo "${0##*/}: $what is missing and only root can install it; type as root: $command" >&2
             return 1
         fi
         echo "${0##*/}: $what is missing; installing it: $command" >&2
