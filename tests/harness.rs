@@ -5,9 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use nix::sys::termios::LocalFlags;
+
 use crate::support::bash::Bash;
+use crate::support::proc::{open_files, status_field};
 use crate::support::wait::SOON;
-use crate::support::{Client, Mode, Outcome, Proxy, Run, Server, wait_until};
+use crate::support::{Client, Mode, Outcome, Process, Proxy, Run, Server, wait_until};
 
 /// Runs `judge` on a run of `sh -c script` and returns the message it failed with.
 fn failure_of(script: &str, judge: fn(Outcome)) -> String {
@@ -110,4 +113,36 @@ fn a_shell_in_the_terminal_answers_and_takes_control_characters() {
     bash.next_prompt();
     assert_eq!(bash.run("echo status=$?").trim(), "status=130");
     assert!(bash.exit().success());
+}
+
+#[test]
+fn a_terminal_has_a_size_modes_and_an_end() {
+    let server = Server::start();
+    let mut bash = Bash::start(&server);
+    bash.type_line("trap 'echo resized' WINCH; stty -echo; cat");
+    bash.wait_for_foreground("cat");
+    let echoes = |bash: &Bash| bash.pty.modes().local_flags.contains(LocalFlags::ECHO);
+    assert!(!echoes(&bash), "stty reached the terminal");
+    bash.pty.write("\x04");
+    bash.next_prompt();
+    bash.pty.resize(50, 120);
+    assert_eq!(bash.run("stty size").trim(), "50 120");
+    let shell = bash.pty.leader();
+    bash.pty.hang_up();
+    wait_until("the shell has got its hang-up", SOON, || shell.is_dead());
+}
+
+#[test]
+fn proc_tells_groups_masks_and_files() {
+    let script = "trap '' USR1; echo $$; exec sleep 60";
+    let mut run = Run::of("sh", ["-c", script]).spawn();
+    let job = run.job();
+    let stat = job.stat().expect("it runs");
+    let own = Process::find(std::process::id().cast_signed()).expect("this test");
+    assert_eq!(stat.ppid, own.pid);
+    assert_eq!(Some(stat.pgrp), own.stat().map(|stat| stat.pgrp));
+    // USR1 is signal 10: bit 9.
+    let ignored = status_field(job.pid, "SigIgn").expect("a mask");
+    assert!(ignored.ends_with("200"), "{ignored}");
+    assert_eq!(open_files(job.pid)[0].0, 0);
 }

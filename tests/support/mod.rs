@@ -3,6 +3,8 @@
 
 pub(crate) mod bash;
 pub(crate) mod client;
+pub(crate) mod fake;
+pub(crate) mod jobs;
 pub(crate) mod outcome;
 pub(crate) mod proc;
 pub(crate) mod proxy;
@@ -19,5 +21,6 @@ pub(crate) use proc::Process;
 pub(crate) use proxy::Proxy;
 pub(crate) use pump::Mode;
 pub(crate) use run::Run;
+pub(crate) use running::Running;
 pub(crate) use server::Server;
 pub(crate) use wait::wait_until;

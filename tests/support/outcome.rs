@@ -96,6 +96,11 @@ impl Outcome {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
+    /// Whether the kernel says that it dumped core.
+    pub(crate) fn dumped_core(&self) -> bool {
+        self.status.core_dumped()
+    }
+
     /// From start to end it took at most `limit`.
     #[track_caller]
     pub(crate) fn within(self, limit: Duration) -> Self {

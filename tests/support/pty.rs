@@ -86,12 +86,6 @@ impl Pty {
         }
     }
 
-    /// Everything the terminal has shown.
-    pub(crate) fn shown(&mut self) -> &str {
-        while self.read_some(Duration::ZERO) {}
-        &self.output
-    }
-
     /// Changes the window size, which sends SIGWINCH to the foreground group.
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         let size = libc::winsize {

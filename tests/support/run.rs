@@ -7,13 +7,12 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::client::Client;
 use super::outcome::Outcome;
 use super::running::Running;
 use super::server::Server;
-use super::wait::SOON;
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_redlock-run");
@@ -26,7 +25,6 @@ pub(crate) struct Run {
     command: Command,
     server: Option<Client>,
     mark: String,
-    limit: Duration,
 }
 
 impl Run {
@@ -60,7 +58,6 @@ impl Run {
             command,
             server: None,
             mark,
-            limit: SOON,
         }
     }
 
@@ -82,12 +79,6 @@ impl Run {
     /// Starts it in `dir`.
     pub(crate) fn in_dir(mut self, dir: &Path) -> Self {
         self.command.current_dir(dir);
-        self
-    }
-
-    /// How long it may take; after that the test fails.
-    pub(crate) fn limit(mut self, limit: Duration) -> Self {
-        self.limit = limit;
         self
     }
 
@@ -120,7 +111,6 @@ impl Run {
             stderr: seen,
             server: self.server.take(),
             mark: self.mark,
-            limit: self.limit,
             started,
         }
     }

@@ -12,6 +12,9 @@ use super::outcome::Outcome;
 use super::proc::{self, Process};
 use super::wait::{SOON, wait_for, wait_until};
 
+/// No run of any test takes as long as this; promises about time are checked by `within`.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// A started run.
 pub(crate) struct Running {
     pub(super) shown: String,
@@ -20,7 +23,6 @@ pub(crate) struct Running {
     pub(super) stderr: File,
     pub(super) server: Option<Client>,
     pub(super) mark: String,
-    pub(super) limit: Duration,
     pub(super) started: Instant,
 }
 
@@ -33,6 +35,11 @@ impl Running {
     /// The wrapper as a process.
     pub(crate) fn wrapper(&self) -> Process {
         Process::find(self.pid()).expect("our child, reaped only by us")
+    }
+
+    /// When it was started.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
     }
 
     /// Sends the wrapper a signal.
@@ -104,17 +111,15 @@ impl Running {
         self.child.try_wait().expect("our child")
     }
 
-    /// Waits for its end within the run's limit, counted from now.
+    /// Waits for its end, which must come within `LIMIT` from now.
     #[track_caller]
     pub(crate) fn finish(&mut self) -> Outcome {
-        let what = format!("the end of {}", self.shown);
-        let end = Instant::now() + self.limit;
-        let status = wait_for(&what, self.limit + SOON, || {
+        let end = Instant::now() + LIMIT;
+        let status = wait_for("the end of a run", LIMIT + SOON, || {
             let status = self.status();
             assert!(
                 status.is_some() || Instant::now() < end,
-                "no end within {:?}: {}\nstdout {:?}\nstderr {:?}",
-                self.limit,
+                "no end within {LIMIT:?}: {}\nstdout {:?}\nstderr {:?}",
                 self.shown,
                 self.stdout_so_far(),
                 self.stderr_so_far()

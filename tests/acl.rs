@@ -1,0 +1,267 @@
+//! Passwords and rights: missing ones show at the acquisition, before anything is set, and the
+//! hint can be pasted.
+
+use std::fs;
+
+use percent_encoding::NON_ALPHANUMERIC;
+
+use crate::support::jobs::{KEY, holding, sh};
+use crate::support::wait::SOON;
+use crate::support::{Outcome, Run, Server, wait_until};
+
+const PASSWORD: &str = "S3cret";
+
+/// A server with the user `jobs`, who has `rights`.
+fn server_with_user(rights: &str) -> Server {
+    let server = Server::start();
+    set_user(&server, rights);
+    server
+}
+
+fn set_user(server: &Server, rights: &str) {
+    let line = format!("ACL SETUSER jobs reset on >{PASSWORD} {rights}");
+    server.redis.tell(&line.split(' ').collect::<Vec<_>>());
+}
+
+/// A run as that user.
+fn as_user(server: &Server, options: &[&str], script: &str) -> Run {
+    let mut all = vec!["--user", "jobs"];
+    all.extend(options);
+    sh(server, &all, script).env("REDLOCK_RUN_PASSWORD", PASSWORD)
+}
+
+/// Asserts that rights are missed before anything is set or run; returns stderr.
+#[track_caller]
+fn denied(server: &Server, outcome: Outcome) -> String {
+    let text = outcome.stderr_text();
+    outcome.check(!text.contains(PASSWORD), "no password");
+    outcome
+        .stderr_contains("redlock-run: ")
+        .stderr_contains("\n  hint: ")
+        .expect_status(77);
+    assert!(!server.redis.exists(KEY));
+    text
+}
+
+/// The line after `hint: ` that can be pasted.
+fn acl_line(text: &str) -> Vec<String> {
+    let start = text.find("ACL SETUSER ").expect("a line to paste");
+    let line = text[start..].lines().next().expect("a line");
+    line.split_whitespace().map(String::from).collect()
+}
+
+/// All rights that a run uses on its own keys.
+const ALL: &str = "~job* +@all";
+
+#[test]
+fn a_user_without_rights_is_told_a_line_that_works_when_pasted() {
+    let server = server_with_user("");
+    let text = denied(&server, as_user(&server, &["-n"], "echo ran").finish());
+    assert!(text.contains("'jobs'"), "{text}");
+    let words = acl_line(&text);
+    server
+        .redis
+        .tell(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    as_user(&server, &["-n"], "echo ran")
+        .finish()
+        .stdout("ran\n")
+        .expect_status(0);
+    assert!(!server.redis.exists(KEY));
+}
+
+/// ioredis#1211, lettuce#1379: start-up commands that need rights of their own.
+#[test]
+fn the_rights_of_the_hint_are_enough_for_the_whole_life_of_a_lock() {
+    let server = server_with_user("");
+    let text = denied(&server, as_user(&server, &["-n"], "true").finish());
+    let words = acl_line(&text);
+    server
+        .redis
+        .tell(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let script = "echo $$; sleep 2";
+    let mut holder = as_user(&server, &["--ttl", "1s"], script).spawn();
+    holder.job();
+    let mut waiter = as_user(&server, &["-w", "30s", "-q"], "echo mine").spawn();
+    wait_until("the waiter waits in BLPOP", SOON, || {
+        server.redis.calls("blpop") > 0
+    });
+    holder
+        .finish()
+        .stdout(holder.stdout_so_far())
+        .expect_status(0);
+    waiter.finish().stdout("mine\n").expect_status(0);
+}
+
+#[test]
+fn a_user_without_eval_is_denied_by_name() {
+    let server = server_with_user(&format!("{ALL} -eval"));
+    let text = denied(&server, as_user(&server, &["-n"], "echo ran").finish());
+    assert!(text.contains("eval"), "{text}");
+}
+
+#[test]
+fn a_user_whose_keys_lie_elsewhere_is_denied() {
+    let server = server_with_user("~other* +@all");
+    denied(&server, as_user(&server, &["-n"], "echo ran").finish());
+    // And with a wait: waiting cannot help.
+    denied(
+        &server,
+        as_user(&server, &["-w", "30s"], "echo ran").finish(),
+    );
+}
+
+/// taskforcesh/bullmq#3351: the first renewal failed instead of the acquisition.
+#[test]
+fn rights_that_only_extend_and_release_need_are_missed_at_once() {
+    for missing in ["-del", "-pexpire", "-get", "-pttl"] {
+        let server = server_with_user(&format!("{ALL} {missing}"));
+        let outcome = as_user(&server, &["-n"], "echo ran").finish();
+        if outcome.stdout_text() == "ran\n" {
+            // Then no script uses that command: extending and releasing must work without it.
+            outcome.any_output().expect_status(0);
+            assert!(!server.redis.exists(KEY), "released without {missing}");
+            continue;
+        }
+        denied(&server, outcome);
+    }
+}
+
+#[test]
+fn del_and_pexpire_are_among_the_rights_that_are_proven() {
+    for missing in ["-del", "-pexpire", "-set"] {
+        let server = server_with_user(&format!("{ALL} {missing}"));
+        denied(&server, as_user(&server, &["-n"], "echo ran").finish());
+    }
+}
+
+#[test]
+fn without_the_wake_key_waiting_polls_and_that_is_said_once() {
+    let server = server_with_user("~job ~job:fence ~job:holds +@all");
+    let holder = holding(&server, &[]);
+    let mut waiter = as_user(&server, &["-w", "60s"], "echo mine").spawn();
+    waiter.wait_for_stderr("wake");
+    holder.signal(nix::sys::signal::Signal::SIGTERM);
+    waiter.wait_for_stdout("mine\n");
+    let outcome = waiter.finish();
+    let said = outcome.stderr_text().matches("wake").count();
+    outcome.check(said == 1, "said once");
+    outcome.any_output().expect_status(0);
+    assert!(!server.redis.exists(KEY));
+}
+
+#[test]
+fn without_the_fence_key_the_option_that_does_without_is_named() {
+    let server = server_with_user("~job ~job:wake ~job:holds +@all");
+    let text = denied(&server, as_user(&server, &["-n"], "echo ran").finish());
+    assert!(text.contains("--no-fencing"), "{text}");
+    as_user(&server, &["-n", "--no-fencing", "-q"], "echo ran")
+        .finish()
+        .stdout("ran\n")
+        .expect_status(0);
+    assert!(!server.redis.exists(KEY));
+}
+
+#[test]
+fn the_pattern_of_the_hint_is_escaped() {
+    let server = server_with_user("");
+    let run = || {
+        Run::on(
+            &server,
+            ["-n", "--user", "jobs", "--key", "job[1]*", "--", "true"],
+        )
+        .env("REDLOCK_RUN_PASSWORD", PASSWORD)
+        .finish()
+    };
+    let outcome = run();
+    let text = outcome.stderr_text();
+    outcome.any_output().expect_status(77);
+    assert!(text.contains(r"~job\[1\]\*"), "{text}");
+}
+
+#[test]
+fn a_wrong_password_is_77_at_once_even_with_a_wait() {
+    let server = Server::start_with_password(PASSWORD);
+    for options in [["-n", "-q"], ["-w", "60s"]] {
+        let outcome = sh(&server, &options, "echo ran")
+            .env("REDLOCK_RUN_PASSWORD", "wr0ng")
+            .finish();
+        let text = outcome.stderr_text();
+        outcome.check(!text.contains("wr0ng"), "no password");
+        outcome
+            .stderr_contains("redlock-run: ")
+            .within(std::time::Duration::from_secs(5))
+            .expect_status(77);
+    }
+    assert!(!server.redis.exists(KEY));
+}
+
+#[test]
+fn a_missing_password_is_77_at_once() {
+    let server = Server::start_with_password(PASSWORD);
+    let outcome = sh(&server, &["-w", "60s"], "echo ran").finish();
+    outcome
+        .stderr_contains("\n  hint: ")
+        .within(std::time::Duration::from_secs(5))
+        .expect_status(77);
+}
+
+/// AUTH and EVAL travel together: with an open default user the second may succeed alone.
+#[test]
+fn a_lock_taken_as_somebody_else_is_given_back() {
+    let server = server_with_user(ALL);
+    as_user(&server, &["-n"], "echo ran")
+        .env("REDLOCK_RUN_PASSWORD", "wr0ng")
+        .finish()
+        .stderr_contains("redlock-run: ")
+        .expect_status(77);
+    assert!(!server.redis.exists(KEY));
+}
+
+#[test]
+fn a_password_comes_from_a_file_a_variable_or_the_url() {
+    let server = Server::start_with_password(PASSWORD);
+    let file = server.dir().join("password");
+    fs::write(&file, format!("{PASSWORD}\n")).expect("a file");
+    let file = file.to_str().expect("a path");
+    let ok = |run: Run| run.finish().stdout("ran\n").expect_status(0);
+    ok(sh(&server, &["--password-file", file], "echo ran"));
+    ok(sh(&server, &[], "echo ran").env("REDLOCK_RUN_PASSWORD", PASSWORD));
+    ok(sh(&server, &[], "echo ran").env("REDISCLI_AUTH", PASSWORD));
+    // The option wins over the environment.
+    ok(sh(&server, &["--password-file", file], "echo ran").env("REDLOCK_RUN_PASSWORD", "wr0ng"));
+    ok(sh(&server, &[], "echo ran")
+        .env("REDLOCK_RUN_PASSWORD", PASSWORD)
+        .env("REDISCLI_AUTH", "wr0ng"));
+}
+
+/// redis-rs#152, #517, redis/node-redis#1728 and others: every one of these has been reported.
+#[test]
+fn passwords_with_any_character_work() {
+    let password = "p@s/w#r?d%41:=&+ é";
+    let server = Server::start_on_port(&[]);
+    server.redis.tell(&[
+        "ACL",
+        "SETUSER",
+        "default",
+        "resetpass",
+        &format!(">{password}"),
+    ]);
+    let ok = |run: Run| run.finish().stdout("ran\n").expect_status(0);
+    ok(sh(&server, &[], "echo ran").env("REDLOCK_RUN_PASSWORD", password));
+    let encoded = percent_encoding::utf8_percent_encode(password, NON_ALPHANUMERIC);
+    let url = format!("redis://:{encoded}@127.0.0.1:{}", server.port());
+    ok(sh(&server, &["--url", &url], "echo ran"));
+}
+
+#[test]
+fn the_job_gets_no_password_of_ours_and_keeps_those_of_the_application() {
+    let server = Server::start_with_password(PASSWORD);
+    let script = "echo \"[$REDLOCK_RUN_PASSWORD] [$REDISCLI_AUTH] [$REDIS_URL]\"";
+    sh(&server, &[], script)
+        .env("REDLOCK_RUN_PASSWORD", PASSWORD)
+        .env("REDISCLI_AUTH", "app")
+        .env("REDIS_URL", "redis://app")
+        .finish()
+        .stdout("[] [app] [redis://app]\n")
+        .expect_status(0);
+}

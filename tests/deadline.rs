@@ -1,0 +1,114 @@
+//! The one promise that is a time limit: whatever happens to Redis, a job that ignores TERM is
+//! dead before the lease ends. Trials at random moments, 5 of each fault, or `REDLOCK_TRIALS`.
+
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::support::jobs::{IGNORES_TERM, KEY, sh};
+use crate::support::wait::SOON;
+use crate::support::{Mode, Process, Proxy, Server, wait_until};
+
+/// With 3 s: drift 32 ms, margin 75 ms, grace 750 ms. Extended every
+/// (3000 − 32 − 75 − 750) / 3 = 714 ms; KILL 107 ms before the lease ends.
+const TTL: &str = "3s";
+const EXTENDED_EVERY: Duration = Duration::from_millis(714);
+
+fn trials() -> u32 {
+    let wanted = std::env::var("REDLOCK_TRIALS").ok();
+    wanted.map_or(5, |count| {
+        count.parse().expect("REDLOCK_TRIALS is a number")
+    })
+}
+
+/// When the lease ends by the server's clock, which is this machine's.
+fn lease_end(server: &Server) -> SystemTime {
+    let millis: u64 = server.redis.query(&["PEXPIRETIME", KEY]);
+    UNIX_EPOCH + Duration::from_millis(millis)
+}
+
+/// The last moment at which the process was surely alive. An observer that is held up sees
+/// less, never a life that was not there.
+fn last_seen_alive(process: &Process) -> SystemTime {
+    let mut last = SystemTime::now();
+    wait_until("the job is dead", SOON, || {
+        let before = SystemTime::now();
+        let dead = process.is_dead();
+        if !dead {
+            last = before;
+        }
+        dead
+    });
+    last
+}
+
+/// One of four quarters of the time between two extensions, plus up to one of its sixteenths.
+fn some_moment(trial: u32) -> Duration {
+    let noise = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("a clock")
+        .subsec_nanos()
+        % 16;
+    EXTENDED_EVERY * (trial % 4 * 16 + noise) / 80
+}
+
+/// Runs the trials of one fault; returns the worst margin.
+fn all_trials(name: &str, fault: fn(&mut Server, &Proxy)) {
+    let mut worst = Duration::MAX;
+    for number in 0..trials() {
+        worst = worst.min(trial(number, fault));
+    }
+    println!("{name}: {} trials, worst margin {worst:?}", trials());
+}
+
+fn trial(number: u32, fault: fn(&mut Server, &Proxy)) -> Duration {
+    let mut server = Server::start();
+    let proxy = Proxy::on_socket(&server);
+    let run = sh(&server, &["--ttl", TTL], IGNORES_TERM).env("REDLOCK_RUN_URL", proxy.url());
+    let mut run = run.spawn();
+    let job = run.job();
+    let first = lease_end(&server);
+    wait_until("it is extended", SOON, || lease_end(&server) > first);
+    // The faults' moments are spread over the time between two extensions, at most four fifths
+    // of it, so that the lease's end as read now is the last one granted.
+    thread::sleep(some_moment(number));
+    let end = lease_end(&server);
+    fault(&mut server, &proxy);
+    let alive = last_seen_alive(&job);
+    let margin = end.duration_since(alive);
+    let margin = margin.unwrap_or_else(|late| {
+        panic!(
+            "trial {number}: alive {:?} after the lease's end",
+            late.duration()
+        )
+    });
+    run.finish()
+        .any_output()
+        .within(Duration::from_secs(30))
+        .expect_status(79);
+    assert!(run.processes().is_empty(), "something of the job is left");
+    margin
+}
+
+#[test]
+fn the_job_is_dead_before_the_lease_ends_when_redis_is_stopped() {
+    all_trials("stopped", |server, _| server.pause());
+}
+
+#[test]
+fn the_job_is_dead_before_the_lease_ends_when_redis_is_killed() {
+    all_trials("killed", |server, _| server.kill());
+}
+
+#[test]
+fn the_job_is_dead_before_the_lease_ends_in_a_black_hole() {
+    all_trials("black hole", |_, proxy| proxy.set(Mode::BlackHole));
+}
+
+/// One byte in 400 ms: each system call succeeds in time, but no answer of an extension
+/// (`:1` and a line end, 4 bytes) is whole within the second it is given.
+#[test]
+fn the_job_is_dead_before_the_lease_ends_when_replies_trickle() {
+    all_trials("trickle", |_, proxy| {
+        proxy.set(Mode::Trickle(Duration::from_millis(400)));
+    });
+}

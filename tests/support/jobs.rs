@@ -1,0 +1,67 @@
+//! The jobs that tests run, and runs that are known to hold the lock.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+
+use super::run::Run;
+use super::running::Running;
+use super::server::Server;
+
+/// The key of nearly every test: each has a server of its own.
+pub(crate) const KEY: &str = "job";
+
+/// Prints its pid and sleeps for longer than any test lasts.
+pub(crate) const SLEEPS: &str = "echo $$; exec sleep 600";
+
+/// Prints its pid and can only be ended by SIGKILL.
+pub(crate) const IGNORES_TERM: &str = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
+
+/// `redlock-run --key job OPTIONS -- sh -c SCRIPT`.
+pub(crate) fn sh(server: &Server, options: &[&str], script: &str) -> Run {
+    let mut args = vec!["--key", KEY];
+    args.extend(options);
+    args.extend(["--", "sh", "-c", script]);
+    Run::on(server, args)
+}
+
+/// A run that holds the lock with a job that sleeps, once the job runs.
+#[track_caller]
+pub(crate) fn holding(server: &Server, options: &[&str]) -> Running {
+    let mut run = sh(server, options, SLEEPS).spawn();
+    run.job();
+    run
+}
+
+/// A job's end as the test's decision: the job waits for a file.
+pub(crate) struct Gate {
+    file: PathBuf,
+}
+
+impl Gate {
+    /// A closed gate.
+    pub(crate) fn new(server: &Server) -> Self {
+        let file = server.dir().join("gate");
+        Self { file }
+    }
+
+    /// A line of shell that waits until the gate is open.
+    pub(crate) fn wait(&self) -> String {
+        format!(
+            "while [ ! -e '{}' ]; do sleep 0.02; done",
+            self.file.display()
+        )
+    }
+
+    /// Opens the gate.
+    pub(crate) fn open(&self) {
+        fs::write(&self.file, "").expect("a file in the server's directory");
+    }
+}
+
+/// Arguments that are not all text.
+pub(crate) fn raw(args: &[&[u8]]) -> Vec<OsString> {
+    use std::os::unix::ffi::OsStringExt as _;
+    let owned = args.iter().map(|bytes| bytes.to_vec());
+    owned.map(OsString::from_vec).collect()
+}
