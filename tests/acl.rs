@@ -20,7 +20,9 @@ fn server_with_user(rights: &str) -> Server {
 
 fn set_user(server: &Server, rights: &str) {
     let line = format!("ACL SETUSER jobs reset on >{PASSWORD} {rights}");
-    server.redis.tell(&line.split(' ').collect::<Vec<_>>());
+    server
+        .redis
+        .tell(&line.split_whitespace().collect::<Vec<_>>());
 }
 
 /// A run as that user.

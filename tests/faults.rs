@@ -143,7 +143,7 @@ fn waited_out(server: &Server, relent: &[&str]) {
 
 #[test]
 fn a_failing_snapshot_is_unavailable() {
-    let server = Server::start_with(&["--save", "3600 1", "--dbfilename", "dump.rdb"]);
+    let server = Server::start_with(&["--save", "3600 1", "--enable-protected-configs", "yes"]);
     server.redis.tell(&["SET", "a", "1"]);
     // The snapshot's temporary file cannot be made where a directory of its name stands; its
     // name ends in the child's pid, so the directory itself must go: the socket stays open.
@@ -174,7 +174,7 @@ fn a_redis_that_loads_its_data_is_unavailable_and_waited_for() {
 
 /// A server that takes about 3 s to load: 20,000 keys at 150 µs.
 fn loading(args: &[&str]) -> Server {
-    let mut server = Server::start_with(&["--dbfilename", "dump.rdb"]);
+    let mut server = Server::start_with(&["--enable-debug-command", "yes"]);
     server.redis.tell(&["DEBUG", "POPULATE", "20000"]);
     server.redis.tell(&["SAVE"]);
     server.kill();

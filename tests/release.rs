@@ -128,7 +128,8 @@ fn a_pipe_around_the_run_ends_with_the_job() {
 #[test]
 fn a_job_that_cleans_up_for_longer_than_its_ttl_keeps_its_lock() {
     let server = Server::start();
-    let script = "trap 'sleep 3; exit 3' TERM; echo $$; while :; do sleep 0.02; done";
+    let script =
+        "exec 2>/dev/null; trap 'sleep 3; exit 3' TERM; echo $$; while :; do sleep 0.02; done";
     let mut run = sh(&server, &["--ttl", "1s"], script).spawn();
     let job = run.job();
     run.signal(Signal::SIGTERM);
