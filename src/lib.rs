@@ -1,6 +1,89 @@
-//! flock(1) for a fleet.
-/// Runs the program.
+//! flock(1) for a fleet: run a command while holding a named Redis lock.
+//!
+//! `redlock-run --key job -- ./backup.sh` takes the lock `job` in Redis, runs the command, renews the
+//! lease while it runs, and releases the lock when it has ended. Two promises stand above everything:
+//! the job never runs past the lease that Redis granted, and from inside the job nobody can tell that
+//! it is wrapped.
+//!
+//! The modules in order, lower layers first; what is low knows nothing of what is high:
+//!
+//! | layer | modules | |
+//! |---|---|---|
+//! | 0 | [`exit_status`], [`messages`], [`escape`], [`duration`], [`clock`] | numbers, words, time |
+//! | 1 | [`lease`] | the vocabulary of the lock, pure |
+//! | 2 | [`node`] | one Redis |
+//! | 3 | [`lock`], [`child`] | acquire, keep, release · the job and its end; they do not know each other |
+//! | 4 | [`cli`], [`config`], [`report`] | words to values and back |
+//! | 5 | [`run`], [`verbs`] | what is done |
+
+pub mod clock;
+pub mod duration;
+pub mod escape;
+pub mod exit_status;
+pub mod messages;
+
+pub mod lease;
+
+pub mod node;
+
+pub mod child;
+pub mod lock;
+
+pub mod cli;
+pub mod config;
+pub mod report;
+
+pub mod run;
+pub mod verbs;
+
+use config::ConfigError;
+use exit_status::{Ending, ExitStatus};
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+/// Runs the program on the process's arguments.
 #[must_use]
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+pub fn main() -> ExitCode {
+    let ending = match cli::parse(std::env::args_os().skip(1).collect()) {
+        Ok(asked) => carry_out(asked).unwrap_or_else(|error| explain(&error)),
+        Err(error) => tell(&error.fact, error.hint.as_deref(), ExitStatus::Usage),
+    };
+    messages::flush();
+    match ending {
+        Ending::Code(code) => ExitCode::from(code),
+        Ending::Signal(signal) => child::die_of(signal),
+    }
+}
+
+fn carry_out(asked: cli::Asked) -> anyhow::Result<Ending> {
+    match asked {
+        cli::Asked::Run(args) => run::run(*args),
+        cli::Asked::Status(args) => verbs::status(&args),
+        cli::Asked::Completions(args) => print(&verbs::completions(&args)),
+        cli::Asked::Man => print(&verbs::man()?),
+        cli::Asked::Text(text) => print(text.as_bytes()),
+    }
+}
+
+/// Writes a verb's result; a reader that went away has seen enough.
+fn print(text: &[u8]) -> anyhow::Result<Ending> {
+    let mut stdout = std::io::stdout();
+    match stdout.write_all(text).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitStatus::Success.into()),
+    }
+}
+
+fn explain(error: &anyhow::Error) -> Ending {
+    match error.downcast_ref::<ConfigError>() {
+        Some(error) => tell(&error.fact, error.hint.as_deref(), error.status),
+        // `{:#}`: the chain of causes in one line, and never a backtrace.
+        None => tell(&escape::escape(format!("{error:#}").as_bytes()), None, ExitStatus::System),
+    }
+}
+
+fn tell(fact: &str, hint: Option<&str>, status: ExitStatus) -> Ending {
+    let hint = hint.map(|hint| format!("\n{}", report::hint(hint))).unwrap_or_default();
+    messages::say(&format!("{fact}{hint}"));
+    status.into()
 }

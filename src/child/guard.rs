@@ -1,0 +1,200 @@
+//! The guard: the job's parent, and the one who ends it when the wrapper cannot.
+//!
+//! Forked while the wrapper has one thread, before the lock is asked for, so that it costs no time
+//! between acquiring and running. It has its own process group (a `kill -9 -PGID` at the caller's group
+//! spares it), the caller's session (in another one the job's group would be orphaned, and ^Z
+//! discarded), all signals blocked, and a name of its own (`killall -9 redlock-run` spares it).
+
+use super::page::{Page, Standing};
+use super::spawn::{Policy, Recipe, become_job, join_group};
+use super::sys::{self, Alarm};
+use super::warden::{Bystanders, Warden};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigHandler, SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{MsgFlags, send};
+use nix::unistd::{ForkResult, Pid, chdir, getpgrp, getpid, setpgid};
+use std::ffi::CString;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+
+/// Messages to the guard: look at the page; the run is over.
+const LOOK: u8 = b'L';
+const END: u8 = b'E';
+
+/// The wrapper's handle.
+pub(super) struct Guard {
+    pub(super) pid: i32,
+    pub(super) socket: UnixStream,
+}
+
+impl Guard {
+    /// Forks the guard.
+    pub(super) fn start(page: Page, policy: Policy, recipe: &Recipe) -> nix::Result<Self> {
+        let (ours, theirs) =
+            UnixStream::pair().map_err(|error| nix::Error::from_raw(error.raw_os_error().unwrap_or(0)))?;
+        let shared_group = getpgrp();
+        match sys::fork_process()? {
+            ForkResult::Child => {
+                drop(ours);
+                run(page, policy, recipe, shared_group, theirs)
+            }
+            ForkResult::Parent { child } => {
+                let _ = ours.set_nonblocking(true);
+                Ok(Self { pid: child.as_raw(), socket: ours })
+            }
+        }
+    }
+
+    /// Tells the guard to start the job with these additions to the environment.
+    pub(super) fn go(&self, additions: &[CString]) {
+        let mut body = Vec::new();
+        for entry in additions {
+            body.extend_from_slice(entry.to_bytes_with_nul());
+        }
+        let mut message = u32::try_from(body.len()).unwrap_or(0).to_ne_bytes().to_vec();
+        message.append(&mut body);
+        self.tell(&message);
+    }
+
+    /// Something on the page has changed.
+    pub(super) fn look(&self) {
+        self.tell(&[LOOK]);
+    }
+
+    /// The run is over: the guard reaps the leader and ends.
+    pub(super) fn end(&self) {
+        self.tell(&[END]);
+    }
+
+    fn tell(&self, message: &[u8]) {
+        // A few hundred bytes at most are ever unread: it cannot block.
+        let _ = send(self.socket.as_raw_fd(), message, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
+    }
+
+    /// Empties the socket; false when the guard is gone.
+    pub(super) fn is_there(&mut self) -> bool {
+        let mut bytes = [0; 64];
+        loop {
+            match self.socket.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+}
+
+/// The guard's whole life.
+fn run(page: Page, policy: Policy, recipe: &Recipe, shared_group: Pid, mut wrapper: UnixStream) -> ! {
+    let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+    let _ = prctl::set_child_subreaper(true);
+    let _ = prctl::set_name(c"redlock-guard");
+    sys::set_disposition(libc::SIGCHLD, SigHandler::SigDfl);
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGCHLD);
+    let instruments = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .and_then(|children| Ok((children, Alarm::new()?)));
+    let additions = wait_for_go(&mut wrapper);
+    let (Ok((children, alarm)), Some(additions)) = (instruments, additions) else { sys::exit_now(0) };
+    let environment = recipe.environment(additions);
+    let me = getpid();
+    let leader = match sys::fork_process() {
+        Ok(ForkResult::Child) => become_job(page, &recipe.argv, &environment, me, policy.group, shared_group),
+        Ok(ForkResult::Parent { child }) => child,
+        Err(errno) => {
+            page.set_fork_error(errno as i32);
+            notify(&wrapper);
+            sys::exit_now(0)
+        }
+    };
+    join_group(leader, policy.group, shared_group);
+    page.set_job(leader.as_raw());
+    notify(&wrapper);
+    // The job has its own copies of whatever the caller gave us. Kept open here, they would hold pipes
+    // and locks for longer than the job does.
+    sys::close_all_but(vec![wrapper.as_raw_fd(), children.as_raw_fd(), alarm.as_fd().as_raw_fd()]);
+    let _ = chdir("/");
+    let warden = Warden::new(page, policy, leader.as_raw(), shared_group.as_raw(), Bystanders::default());
+    watch(page, warden, wrapper, &children, &alarm)
+}
+
+/// Blocks until the wrapper says go; `None` when it went away instead.
+fn wait_for_go(wrapper: &mut UnixStream) -> Option<Vec<CString>> {
+    let mut length = [0; 4];
+    wrapper.read_exact(&mut length).ok()?;
+    let mut body = vec![0; u32::from_ne_bytes(length) as usize];
+    wrapper.read_exact(&mut body).ok()?;
+    let entries = body.split_inclusive(|byte| *byte == 0);
+    entries.map(|entry| CString::from_vec_with_nul(entry.to_vec()).ok()).collect()
+}
+
+/// While there is a job.
+fn watch(page: Page, mut warden: Warden, mut wrapper: UnixStream, children: &SignalFd, alarm: &Alarm) -> ! {
+    let _ = wrapper.set_nonblocking(true);
+    let mut wrapper_gone = false;
+    loop {
+        let before = progress(page);
+        let next = warden.step();
+        if progress(page) != before {
+            notify(&wrapper);
+        }
+        if wrapper_gone && page.is_settled() {
+            drop(warden);
+            sys::exit_now(0);
+        }
+        alarm.set(next);
+        let mut fds = vec![
+            PollFd::new(children.as_fd(), PollFlags::POLLIN),
+            PollFd::new(alarm.as_fd(), PollFlags::POLLIN),
+        ];
+        if !wrapper_gone {
+            fds.push(PollFd::new(wrapper.as_fd(), PollFlags::POLLIN));
+        }
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        while let Ok(Some(_)) = children.read_signal() {}
+        match if wrapper_gone { Said::Nothing } else { listen(&mut wrapper) } {
+            Said::Nothing => {}
+            Said::End => {
+                drop(warden);
+                sys::exit_now(0);
+            }
+            Said::Goodbye => {
+                wrapper_gone = true;
+                warden.abandon();
+            }
+        }
+    }
+}
+
+enum Said {
+    Nothing,
+    End,
+    Goodbye,
+}
+
+fn listen(wrapper: &mut UnixStream) -> Said {
+    let mut bytes = [0; 64];
+    loop {
+        match wrapper.read(&mut bytes) {
+            Ok(0) => return Said::Goodbye,
+            Ok(count) if bytes[..count].contains(&END) => return Said::End,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Said::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Said::Goodbye,
+        }
+    }
+}
+
+/// What the wrapper wants to hear of.
+fn progress(page: Page) -> (Option<i32>, bool, bool, bool, Standing) {
+    (page.stopped_by(), page.status().is_some(), page.is_settled(), page.term_sent(), page.standing())
+}
+
+fn notify(wrapper: &UnixStream) {
+    let _ = send(wrapper.as_raw_fd(), b"!", MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
+}

@@ -1,0 +1,119 @@
+//! From a fork to the job.
+
+use super::early::{LAST_SIGNAL, was_closed, was_ignored};
+use super::page::{Page, Standing};
+use super::sys::{self, Strings};
+use crate::clock::BootTime;
+use nix::sys::signal::{SigHandler, Signal};
+use nix::unistd::{Pid, getpid, getppid, setpgid};
+use std::ffi::CString;
+use std::time::Duration;
+
+/// Which process group the job runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// The wrapper's, so that terminal, ^C, ^Z and password prompts work with no help of ours.
+    Shared,
+    /// One of its own, so that a signal can be passed on to all of it.
+    Own,
+}
+
+/// How a job is treated.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Its process group.
+    pub group: Group,
+    /// Between TERM and KILL when the lease runs out or is lost.
+    pub grace: Duration,
+    /// How long what is left of the group after the leader may go on cleaning up.
+    pub kill_after: Duration,
+    /// How much of the margin before the end of the lease the guard has for itself.
+    pub half_margin: Duration,
+    /// What takes the place of SIGTERM.
+    pub term_signal: i32,
+    /// Whether the end of the lease ends the job.
+    pub stops_on_loss: bool,
+}
+
+/// Environment variables of ours that the job must not see.
+const SECRET: &str = "REDLOCK_RUN_PASSWORD";
+
+/// What to execute: made before the lock is asked for.
+pub(super) struct Recipe {
+    pub(super) argv: Strings,
+    environment: Vec<CString>,
+}
+
+impl Recipe {
+    pub(super) fn new(argv: Vec<CString>) -> Self {
+        Self { argv: Strings::new(argv), environment: sys::raw_environment() }
+    }
+
+    /// The caller's environment with `additions` (`NAME=value`) and without our secret.
+    pub(super) fn environment(&self, additions: Vec<CString>) -> Strings {
+        let name = |entry: &CString| {
+            entry.to_bytes().split(|byte| *byte == b'=').next().unwrap_or_default().to_vec()
+        };
+        let replaced: Vec<Vec<u8>> = additions.iter().map(name).chain([SECRET.into()]).collect();
+        let kept = self.environment.iter().filter(|entry| !replaced.contains(&name(entry)));
+        Strings::new(kept.cloned().chain(additions).collect())
+    }
+}
+
+/// In the child: everything between fork and exec. Allocates nothing and takes no lock, since the
+/// parent may have other threads.
+///
+/// The order is what makes it safe: first the tie to the parent, then the check that there was a
+/// parent to be tied to, then whether the lease still allows a start, and only then anything that
+/// lets the caller's signals in.
+pub(super) fn become_job(
+    page: Page,
+    argv: &Strings,
+    environment: &Strings,
+    parent: Pid,
+    group: Group,
+    shared: Pid,
+) -> ! {
+    sys::die_with_parent(Signal::SIGKILL);
+    page.set_job(getpid().as_raw());
+    if getppid() != parent {
+        sys::exit_now(127);
+    }
+    join_group(Pid::from_raw(0), group, shared);
+    // A wrapper that was frozen between acquiring and spawning must not start a job outside the lease.
+    if BootTime::now() >= page.term_at() {
+        page.advance(Standing::Armed, Standing::Expired);
+    }
+    if !page.advance(Standing::Armed, Standing::Running) {
+        sys::exit_now(127);
+    }
+    restore_dispositions();
+    for fd in (0..3).filter(|fd| was_closed(*fd)) {
+        sys::close_raw(fd);
+    }
+    // Signals that came since the fork are pending and are delivered here, or by the new program.
+    sys::caller_mask().install();
+    let errno = sys::execute(argv, environment);
+    page.set_exec_error(errno as i32);
+    sys::exit_now(127)
+}
+
+/// Puts `pid` (0: the caller) into the job's group. Parent and child both do it: whoever comes first,
+/// the group exists before either goes on.
+pub(super) fn join_group(pid: Pid, group: Group, shared: Pid) {
+    let target = match group {
+        Group::Own => pid,
+        Group::Shared => shared,
+    };
+    let _ = setpgid(pid, target);
+}
+
+/// Every signal as the caller left it: our handlers go, and so do the changes of Rust's runtime.
+fn restore_dispositions() {
+    for signal in
+        (1..=LAST_SIGNAL).filter(|signal| !matches!(*signal, libc::SIGKILL | libc::SIGSTOP | 32 | 33))
+    {
+        let before = if was_ignored(signal) { SigHandler::SigIgn } else { SigHandler::SigDfl };
+        sys::set_disposition(signal, before);
+    }
+}

@@ -1,0 +1,545 @@
+//! The main thread while there is a job: one loop over file descriptors.
+//!
+//! It forwards signals, stops when the job is stopped, and learns from the page when the job has come
+//! to its end. It does no network I/O, and writes nothing itself. The guard ends the job when the lease
+//! does; this loop is the second line: it kills at the deadline whatever it may, and takes the guard's
+//! place when the guard is dead or hangs.
+
+use super::early;
+use super::guard::Guard;
+use super::page::{Demand, Page, Standing};
+use super::signals::{Arrived, Signals};
+use super::spawn::{Group, Policy, Recipe, become_job, join_group};
+use super::status::JobStatus;
+use super::sys::{self, Alarm, Change, Which};
+use super::terminal::{Terminal, leads_session};
+use super::tree::{self, Process};
+use super::warden::{Bystanders, Warden};
+use crate::clock::BootTime;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::SigHandler;
+use nix::unistd::{ForkResult, Pid, getpgrp, getpid};
+use std::ffi::CString;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// How long after its KILL a job may take to disappear before we stop waiting for it.
+const UNDYING: Duration = Duration::from_secs(2);
+
+/// The system refused what a job needs.
+#[derive(Clone, Copy, Debug)]
+pub struct StartError {
+    /// What was tried.
+    pub what: &'static str,
+    /// The system's reason.
+    pub errno: nix::errno::Errno,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.errno.desc())
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Who listens to what happens on the way. Called between two steps of the loop.
+pub trait Events {
+    /// Readable when the keeper has news.
+    fn bell(&self) -> BorrowedFd<'_>;
+
+    /// The keeper has news. True: it changed the page, and the guard must look.
+    fn rung(&mut self) -> bool;
+
+    /// The lease runs out without having been lost: the job was just told to end.
+    fn lease_runs_out(&mut self);
+
+    /// The guard died; the job is being ended by us.
+    fn guard_died(&mut self);
+}
+
+/// How a job came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Why.
+    pub cause: Cause,
+    /// The leader's status; `None` when there was none to be had.
+    pub status: Option<JobStatus>,
+    /// Somebody had asked the job to stop.
+    pub asked: bool,
+}
+
+/// Why a job came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// By itself, or because it was asked to.
+    Itself,
+    /// execve(2) failed with this number.
+    ExecFailed(i32),
+    /// fork(2) failed with this number.
+    ForkFailed(i32),
+    /// The lease had ended before the job could start: nothing ran.
+    NeverStarted,
+    /// Its lease ended first, or its lock was lost.
+    Lease,
+    /// The guard was killed before it had started the job.
+    NoGuard,
+    /// The lease is over and processes of the job are still there: the kernel does not let them die.
+    Undying,
+}
+
+/// A job that is ready to start as soon as there is a lock.
+pub struct Prepared {
+    page: Page,
+    policy: Policy,
+    recipe: Recipe,
+    guard: Option<Guard>,
+    before: Vec<i32>,
+}
+
+/// A job that was started.
+pub struct Job {
+    page: Page,
+    policy: Policy,
+    parent: Parent,
+    bystanders: Bystanders,
+    alarm: Alarm,
+    /// A stop signal that the job's own group was sent: when the job stops of it, so do we.
+    stop_with_job: bool,
+    /// We have stopped since the job did.
+    stopped: bool,
+    told_of_term: bool,
+    /// The guard died and we took its place; whether the lease had ended the job by then.
+    adopted: Option<bool>,
+    leads_session: bool,
+}
+
+/// A guard that was told to end.
+pub struct Dismissed(Option<i32>);
+
+impl Dismissed {
+    /// Waits until it is gone.
+    pub fn wait(self) {
+        if let Some(pid) = self.0 {
+            sys::reap(Pid::from_raw(pid));
+        }
+    }
+}
+
+/// Who is the parent of the job.
+enum Parent {
+    Guard {
+        guard: Guard,
+        /// It has forked the job (or said that it cannot).
+        started: bool,
+    },
+    Us(Warden),
+}
+
+impl Prepared {
+    /// Makes everything ready for `argv`; with a guard, forks it. Must be called while the process has
+    /// one thread.
+    pub fn new(argv: Vec<CString>, policy: Policy, guarded: bool) -> Result<Self, StartError> {
+        let failed = |what| move |errno| StartError { what, errno };
+        let page = Page::new().map_err(failed("cannot get memory"))?;
+        let recipe = Recipe::new(argv);
+        if early::was_ignored(libc::SIGCHLD) {
+            sys::set_disposition(libc::SIGCHLD, SigHandler::SigDfl);
+        }
+        let before = children_before();
+        let _ = prctl::set_child_subreaper(true);
+        let guard = if guarded {
+            Some(Guard::start(page, policy, &recipe).map_err(failed("cannot fork the guard"))?)
+        } else {
+            None
+        };
+        Ok(Self { page, policy, recipe, guard, before })
+    }
+
+    /// The page on which leases are noted.
+    #[must_use]
+    pub const fn page(&self) -> Page {
+        self.page
+    }
+
+    /// Starts the job with these additions to its environment (`NAME=value`). The page must hold a
+    /// lease. `mark` is one of the additions, which no other run has.
+    pub fn start(self, additions: Vec<CString>, mark: &[u8]) -> Result<Job, StartError> {
+        let alarm = Alarm::new().map_err(|errno| StartError { what: "cannot make a timer", errno })?;
+        let shared = !self.before.is_empty() || getpid().as_raw() == 1;
+        let bystanders = Bystanders { before: self.before, mark: shared.then(|| mark.to_vec()) };
+        self.page.advance(Standing::Idle, Standing::Armed);
+        let parent = match self.guard {
+            Some(guard) => {
+                guard.go(&additions);
+                Parent::Guard { guard, started: false }
+            }
+            None => Parent::Us(start_unguarded(
+                self.page,
+                self.policy,
+                &self.recipe,
+                additions,
+                bystanders.clone(),
+            )?),
+        };
+        Ok(Job {
+            page: self.page,
+            policy: self.policy,
+            parent,
+            bystanders,
+            alarm,
+            stop_with_job: false,
+            stopped: false,
+            told_of_term: false,
+            adopted: None,
+            leads_session: leads_session(),
+        })
+    }
+}
+
+fn start_unguarded(
+    page: Page,
+    policy: Policy,
+    recipe: &Recipe,
+    additions: Vec<CString>,
+    bystanders: Bystanders,
+) -> Result<Warden, StartError> {
+    let environment = recipe.environment(additions);
+    let (me, shared) = (getpid(), getpgrp());
+    // Around the fork nothing may be delivered: to us, a handler; to the child, everything as it will
+    // be unblocked just before exec.
+    let mask = nix::sys::signal::SigSet::all().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK);
+    let forked = sys::fork_process();
+    if let Ok(ForkResult::Child) = forked {
+        become_job(page, &recipe.argv, &environment, me, policy.group, shared)
+    }
+    if let Ok(mask) = mask {
+        let _ = mask.thread_set_mask();
+    }
+    match forked {
+        Ok(ForkResult::Parent { child }) => {
+            join_group(child, policy.group, shared);
+            page.set_job(child.as_raw());
+            Ok(Warden::new(page, policy, child.as_raw(), shared.as_raw(), bystanders))
+        }
+        Ok(ForkResult::Child) => unreachable!("the child has become the job"),
+        Err(errno) => Err(StartError { what: "cannot fork", errno }),
+    }
+}
+
+/// Children that this process has already, as after `sh -c 'sleep 5 & exec redlock-run …'`.
+fn children_before() -> Vec<i32> {
+    if nix::sys::wait::waitid(
+        nix::sys::wait::Id::All,
+        nix::sys::wait::WaitPidFlag::WEXITED
+            | nix::sys::wait::WaitPidFlag::WNOHANG
+            | nix::sys::wait::WaitPidFlag::WNOWAIT,
+    ) == Err(nix::errno::Errno::ECHILD)
+    {
+        return Vec::new();
+    }
+    let me = getpid().as_raw();
+    tree::all().into_iter().filter(|process| process.parent == me).map(|process| process.pid).collect()
+}
+
+impl Job {
+    /// Waits until the job, and what must end with it, has ended.
+    pub fn supervise(
+        &mut self,
+        signals: &mut Signals,
+        terminal: Option<&Terminal>,
+        events: &mut dyn Events,
+    ) -> End {
+        loop {
+            let next = self.look(signals, terminal, events);
+            if let Some(end) = self.end() {
+                // A terminal's signal comes to us and to the job at once: what came before the end of
+                // the job decides what else has to end.
+                self.take_signals(signals, terminal);
+                if self.page.is_settled() || end.cause != Cause::Itself {
+                    return end;
+                }
+                self.poke();
+            }
+            self.alarm.set(next);
+            self.wait(signals, events);
+        }
+    }
+
+    /// The run is over: the guard may end. What comes of that is waited for with
+    /// [`Dismissed::wait`], so that both have something to do meanwhile.
+    pub fn dismiss(self) -> Dismissed {
+        let Parent::Guard { guard, .. } = self.parent else { return Dismissed(None) };
+        guard.end();
+        sys::send(guard.pid, libc::SIGCONT);
+        Dismissed(Some(guard.pid))
+    }
+
+    /// One round: everything that may have changed. Gives the moment of the next round at the latest.
+    fn look(
+        &mut self,
+        signals: &mut Signals,
+        terminal: Option<&Terminal>,
+        events: &mut dyn Events,
+    ) -> BootTime {
+        if let Parent::Guard { guard, started } = &mut self.parent {
+            if !guard.is_there() {
+                self.adopt(events);
+            } else if self.page.job() != 0 || self.page.fork_error().is_some() {
+                *started = true;
+            }
+        }
+        if events.rung() {
+            self.poke();
+        }
+        self.take_signals(signals, terminal);
+        let next = match &mut self.parent {
+            Parent::Us(warden) => warden.step(),
+            Parent::Guard { .. } => self.second_line(),
+        };
+        if self.page.term_sent() && !self.told_of_term {
+            self.told_of_term = true;
+            events.lease_runs_out();
+        }
+        self.stop_with_the_job();
+        next
+    }
+
+    fn wait(&self, signals: &Signals, events: &dyn Events) {
+        let mut fds = vec![
+            PollFd::new(signals.fd(), PollFlags::POLLIN),
+            PollFd::new(self.alarm.as_fd(), PollFlags::POLLIN),
+            PollFd::new(events.bell(), PollFlags::POLLIN),
+        ];
+        if let Parent::Guard { guard, .. } = &self.parent {
+            fds.push(PollFd::new(guard.socket.as_fd(), PollFlags::POLLIN));
+        }
+        let _ = poll(&mut fds, PollTimeout::NONE);
+    }
+
+    /// How the job ended, once it has.
+    fn end(&self) -> Option<End> {
+        let status = self.page.status();
+        let asked = self.page.demanded() != Demand::Leader;
+        let end = |cause| Some(End { cause, status, asked });
+        if let Some(errno) = self.page.fork_error() {
+            return end(Cause::ForkFailed(errno));
+        }
+        if self.adopted.is_some() && self.page.job() == 0 {
+            return end(Cause::NoGuard);
+        }
+        if self.is_undying() {
+            return end(Cause::Undying);
+        }
+        status?;
+        if self.page.standing() != Standing::Running {
+            return end(Cause::NeverStarted);
+        }
+        if let Some(errno) = self.page.exec_error() {
+            return end(Cause::ExecFailed(errno));
+        }
+        if !self.page.is_settled() {
+            return end(Cause::Itself);
+        }
+        let cause = if self.adopted.unwrap_or_else(|| self.page.lease_ended_it()) {
+            Cause::Lease
+        } else {
+            Cause::Itself
+        };
+        end(cause)
+    }
+
+    /// Killed long ago and still there (state D, a frozen control group): waiting changes nothing.
+    fn is_undying(&self) -> bool {
+        let limit = self.page.deadline() + UNDYING;
+        self.page.lease_ended_it() && !self.page.is_settled() && BootTime::now() >= limit
+    }
+
+    /// What this process does itself about a lease that ended, besides the guard.
+    fn second_line(&mut self) -> BootTime {
+        let Parent::Guard { guard, .. } = &self.parent else { return BootTime::NEVER };
+        let over = self.page.status().is_some() && self.page.demanded() == Demand::Leader;
+        if !self.policy.stops_on_loss || over || self.page.is_settled() {
+            return BootTime::NEVER;
+        }
+        let now = BootTime::now();
+        let (deadline, term_at) = (self.page.deadline(), self.page.term_at());
+        let last = deadline + self.policy.half_margin;
+        if now >= last {
+            // It had its time: with the guard dead, the tree comes to us.
+            sys::send(guard.pid, libc::SIGKILL);
+            return now + self.policy.half_margin;
+        }
+        if now >= deadline {
+            self.page.note_lease_kill();
+            self.kill_leader();
+            return last;
+        }
+        if now >= term_at && !self.page.term_sent() {
+            guard.look();
+            return deadline;
+        }
+        if self.page.term_sent() { deadline } else { term_at.min(deadline) }
+    }
+
+    /// The leader and its group: pinned, since the guard lives and has not been told to end.
+    fn kill_leader(&self) {
+        let leader = self.page.job();
+        if leader > 1 && self.page.status().is_none() {
+            if self.policy.group == Group::Own {
+                sys::send(-leader, libc::SIGKILL);
+            }
+            sys::send(leader, libc::SIGKILL);
+        }
+    }
+
+    /// The guard is dead. The kernel has sent the leader a KILL, and its tree is ours now: end it.
+    fn adopt(&mut self, events: &mut dyn Events) {
+        if let Parent::Guard { guard, .. } = &self.parent {
+            sys::reap(Pid::from_raw(guard.pid));
+        }
+        let over = self.page.status().is_some() && self.page.demanded() == Demand::Leader;
+        self.adopted = Some(self.page.lease_ended_it());
+        if !over && !self.page.lease_ended_it() {
+            self.told_of_term = true;
+            events.guard_died();
+        }
+        let shared = getpgrp().as_raw();
+        let leader = self.page.job();
+        let mut warden = Warden::new(self.page, self.policy, leader, shared, self.bystanders.clone());
+        if !over {
+            warden.end_now();
+        }
+        self.parent = Parent::Us(warden);
+    }
+
+    fn poke(&self) {
+        if let Parent::Guard { guard, .. } = &self.parent {
+            guard.look();
+        }
+    }
+
+    /// In a shared group: the job stopped, so we do, and the shell has its terminal back. In a group
+    /// of its own: only when the stop came through us; an administrator who stops the job alone does
+    /// not want to lose the lock by it.
+    fn stop_with_the_job(&mut self) {
+        let Some(signal) = self.page.stopped_by() else {
+            self.stopped = false;
+            return;
+        };
+        let ours = self.policy.group == Group::Shared || self.stop_with_job;
+        if ours && !self.stopped && self.leader_is_stopped() {
+            self.stopped = true;
+            self.stop_with_job = false;
+            sys::stop_as(signal);
+        }
+    }
+
+    fn leader_is_stopped(&self) -> bool {
+        Process::read(self.page.job()).is_some_and(|process| process.stopped)
+    }
+}
+
+/// Signals.
+impl Job {
+    /// Signals that came before the job exists wait for it: none is lost between fork and exec.
+    fn take_signals(&mut self, signals: &mut Signals, terminal: Option<&Terminal>) {
+        if matches!(self.parent, Parent::Guard { started: false, .. }) {
+            return;
+        }
+        for arrived in signals.arrived() {
+            self.take(arrived, terminal);
+        }
+    }
+
+    fn take(&mut self, arrived: Arrived, terminal: Option<&Terminal>) {
+        match arrived.signal {
+            libc::SIGCHLD => self.look_after_children(),
+            _ if arrived.is_ours() || self.is_from_job(arrived) => {}
+            signal => {
+                if matches!(signal, libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM) {
+                    self.page.demand(Demand::Group);
+                }
+                if self.should_pass_on(arrived, terminal) {
+                    self.pass_on(signal);
+                }
+            }
+        }
+    }
+
+    /// Whether the job has not got this signal by itself.
+    fn should_pass_on(&self, arrived: Arrived, terminal: Option<&Terminal>) -> bool {
+        if self.policy.group == Group::Own {
+            return true;
+        }
+        match (arrived.signal, arrived.sender) {
+            // The kernel tells the leader of a session alone that its terminal is gone.
+            (libc::SIGHUP, None) => self.leads_session,
+            // Whatever the terminal sends, it sends to the whole group.
+            (_, None) => false,
+            // A shell that loses its terminal passes that on to whole groups.
+            (libc::SIGHUP, Some(_)) => !terminal.is_some_and(Terminal::is_hung_up),
+            // `fg` continues the whole group; `kill -CONT` of this process alone is for the job.
+            (libc::SIGCONT, Some(_)) => self.leader_is_stopped(),
+            _ => true,
+        }
+    }
+
+    fn pass_on(&mut self, signal: i32) {
+        let leader = self.page.job();
+        if leader <= 1 || self.leader_was_reaped() {
+            return;
+        }
+        match self.policy.group {
+            Group::Shared => sys::send(leader, signal),
+            Group::Own => {
+                sys::send(-leader, signal);
+                match signal {
+                    // What is stopped cannot act on it.
+                    libc::SIGTERM | libc::SIGINT | libc::SIGHUP => sys::send(-leader, libc::SIGCONT),
+                    libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => self.stop_with_job = true,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Its pid may belong to somebody else: after the guard died, only our own child is pinned.
+    fn leader_was_reaped(&self) -> bool {
+        match &self.parent {
+            Parent::Guard { .. } => false,
+            Parent::Us(_) => {
+                Process::read(self.page.job()).is_none_or(|process| process.parent != getpid().as_raw())
+            }
+        }
+    }
+
+    /// A job that signals its wrapper means the wrapper, or its whole group; never itself once more.
+    fn is_from_job(&self, arrived: Arrived) -> bool {
+        let Some(sender) = arrived.sender else { return false };
+        let leader = self.page.job();
+        sender == leader
+            || self.policy.group == Group::Own
+                && sender > 0
+                && Process::read(sender).is_some_and(|process| process.group == leader)
+    }
+
+    /// A guard that somebody stopped goes on; orphans that came to us are reaped.
+    fn look_after_children(&mut self) {
+        let Parent::Guard { guard, .. } = &self.parent else { return };
+        if let Some((pid, Change::Stopped(_))) = sys::wait_child(Which::One(guard.pid), libc::WSTOPPED) {
+            sys::send(pid, libc::SIGCONT);
+        }
+        while let Some((pid, _)) = sys::wait_child(Which::Any, libc::WEXITED | libc::WNOWAIT) {
+            // The guard's death shows on the socket, and then the leader's status is still wanted.
+            if pid == guard.pid
+                || pid == self.page.job()
+                || sys::wait_child(Which::One(pid), libc::WEXITED).is_none()
+            {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! System calls that need `unsafe`, each wrapped so that its callers do not.
+
+use super::early;
+use super::page::Fields;
+use super::status::JobStatus;
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork};
+use std::ffi::{CStr, CString};
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+/// Page size that is asked for; the kernel rounds up.
+const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// A mapping that stays for the life of the process and is shared with its children.
+#[derive(Clone, Copy)]
+pub(super) struct SharedPage(NonNull<Fields>);
+
+// SAFETY: all fields are atomics, and the mapping is never unmapped.
+unsafe impl Send for SharedPage {}
+// SAFETY: as above.
+unsafe impl Sync for SharedPage {}
+
+impl SharedPage {
+    pub(super) fn new() -> nix::Result<Self> {
+        const { assert!(size_of::<Fields>() <= PAGE.get()) };
+        // SAFETY: an anonymous mapping at an address that the kernel chooses.
+        let page = unsafe {
+            mmap_anonymous(None, PAGE, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED)?
+        };
+        Ok(Self(page.cast()))
+    }
+
+    pub(super) fn get(&self) -> &Fields {
+        // SAFETY: mapped, page-aligned, zeroed (a value of every atomic), never unmapped.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// fork(2). The caller must be single-threaded, or the child must do nothing but
+/// [`super::spawn::become_job`], which neither allocates nor takes locks.
+pub(super) fn fork_process() -> nix::Result<ForkResult> {
+    // SAFETY: by the condition above.
+    unsafe { fork() }
+}
+
+/// Ends the process at once: no destructors, no flushing of what the parent has buffered.
+pub(super) fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit has no preconditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// NULL-terminated strings for execve(2), made before the fork so that the child need not allocate.
+pub(super) struct Strings {
+    /// Keeps the pointers valid.
+    _owned: Vec<CString>,
+    pointers: Vec<*const libc::c_char>,
+}
+
+impl Strings {
+    pub(super) fn new(owned: Vec<CString>) -> Self {
+        let pointers = owned.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect();
+        Self { _owned: owned, pointers }
+    }
+}
+
+/// The caller's environment exactly as it stands in memory, malformed entries included.
+pub(super) fn raw_environment() -> Vec<CString> {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    let mut entries = Vec::new();
+    // SAFETY: environ is a NULL-terminated array of C strings or NULL; nothing in this program
+    // changes the environment.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            entries.push(CStr::from_ptr(*at).to_owned());
+            at = at.add(1);
+        }
+    }
+    entries
+}
+
+/// execvpe(3): PATH search as in the C library, `/bin/sh` for scripts without `#!`. Returns on failure.
+pub(super) fn execute(argv: &Strings, environment: &Strings) -> Errno {
+    // SAFETY: both arrays are NULL-terminated and their strings are alive; argv is not empty.
+    unsafe { libc::execvpe(argv.pointers[0], argv.pointers.as_ptr(), environment.pointers.as_ptr()) };
+    Errno::last()
+}
+
+/// What a child did.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change {
+    Ended(JobStatus),
+    Stopped(i32),
+    Continued,
+}
+
+/// Which children waitid(2) looks at.
+#[derive(Clone, Copy)]
+pub(super) enum Which {
+    Any,
+    One(i32),
+}
+
+/// waitid(2) without hanging: the next change of a child. `options` as there; `WNOHANG` is added.
+pub(super) fn wait_child(which: Which, options: i32) -> Option<(i32, Change)> {
+    let (kind, id) = match which {
+        Which::Any => (libc::P_ALL, 0),
+        Which::One(pid) => (libc::P_PID, pid.unsigned_abs()),
+    };
+    // SAFETY: siginfo_t is plain data for which all zeroes is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` outlives the call.
+    let done = unsafe { libc::waitid(kind, id, &raw mut info, options | libc::WNOHANG) };
+    // SAFETY: waitid filled the SIGCHLD members, or left zeroes.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    if done != 0 || pid == 0 {
+        return None;
+    }
+    let change = match info.si_code {
+        libc::CLD_STOPPED | libc::CLD_TRAPPED => Change::Stopped(status),
+        libc::CLD_CONTINUED => Change::Continued,
+        code => Change::Ended(JobStatus::from_raw(code, status)),
+    };
+    Some((pid, change))
+}
+
+/// Waits for a child to end and reaps it, however long that takes.
+pub(super) fn reap(pid: Pid) {
+    while waitpid(pid, None) == Err(Errno::EINTR) {}
+}
+
+/// Sends `signal` to a process (`target` > 1) or a group (`target` < -1). Everything that this
+/// program signals goes through here.
+///
+/// # Panics
+/// On a target that means "everybody" or "my own group".
+pub(super) fn send(target: i32, signal: i32) {
+    assert!(target > 1 || target < -1, "refusing to signal {target}");
+    // SAFETY: kill has no memory preconditions. (Not through nix: it knows no real-time signals.)
+    unsafe { libc::kill(target, signal) };
+}
+
+/// Sets what `signal` does.
+pub(super) fn set_disposition(signal: i32, handler: SigHandler) {
+    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+    let raw: libc::sigaction = action.into();
+    // SAFETY: only ever SIG_DFL or SIG_IGN: no code of ours runs in a handler.
+    unsafe { libc::sigaction(signal, &raw const raw, std::ptr::null_mut()) };
+}
+
+/// Stops this process as `signal` (a stop signal) would without a handler; returns when it goes on.
+/// In an orphaned process group, where nobody could continue it, nothing happens.
+pub(super) fn stop_as(signal: i32) {
+    // SAFETY: plain data; the previous action is put back as it was.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if signal != libc::SIGSTOP {
+            libc::sigaction(signal, std::ptr::null(), &raw mut before);
+            set_disposition(signal, SigHandler::SigDfl);
+        }
+        libc::raise(signal);
+        if signal != libc::SIGSTOP {
+            libc::sigaction(signal, &raw const before, std::ptr::null_mut());
+        }
+    }
+}
+
+/// The signal mask that the process started with.
+pub(super) fn caller_mask() -> RawMask {
+    // SAFETY: plain data, initialised by sigemptyset.
+    unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut mask);
+        for signal in (1..=early::LAST_SIGNAL).filter(|signal| early::was_blocked(*signal)) {
+            libc::sigaddset(&raw mut mask, signal);
+        }
+        RawMask(mask)
+    }
+}
+
+/// A signal mask that may hold real-time signals.
+#[derive(Clone, Copy)]
+pub(super) struct RawMask(libc::sigset_t);
+
+impl RawMask {
+    /// Everything but `open`.
+    pub(super) fn all_but(open: &[i32]) -> Self {
+        // SAFETY: plain data, initialised by sigfillset.
+        unsafe {
+            let mut mask: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut mask);
+            for signal in open {
+                libc::sigdelset(&raw mut mask, *signal);
+            }
+            Self(mask)
+        }
+    }
+
+    /// Makes it this thread's mask.
+    pub(super) fn install(&self) {
+        // SAFETY: reads an initialised set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// close(2) of a descriptor that no object owns.
+pub(super) fn close_raw(fd: i32) {
+    // SAFETY: the caller closes what it was started without; no Rust object owns it.
+    unsafe { libc::close(fd) };
+}
+
+/// Closes every descriptor except `keep`. Only for the guard, which owns nothing else any more.
+pub(super) fn close_all_but(mut keep: Vec<i32>) {
+    keep.sort_unstable();
+    let mut first = 0;
+    for fd in keep.into_iter().chain([i32::MAX]) {
+        if fd > first {
+            let (from, to) = (first.unsigned_abs(), fd.unsigned_abs() - 1);
+            // SAFETY: the objects that own these descriptors are never used again in this process.
+            if unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) } == -1 {
+                // Kernels before 5.9.
+                (first..fd.min(65_536)).for_each(close_raw);
+            }
+        }
+        first = fd.saturating_add(1);
+    }
+}
+
+/// Asks the kernel for a signal when the parent dies.
+pub(super) fn die_with_parent(signal: Signal) {
+    let _ = nix::sys::prctl::set_pdeathsig(signal);
+}
+
+/// A timer on the boot-time clock.
+pub(super) struct Alarm(OwnedFd);
+
+impl Alarm {
+    pub(super) fn new() -> nix::Result<Self> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: the descriptor is new and owned by nobody else.
+        unsafe {
+            let fd = libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK);
+            if fd < 0 { Err(Errno::last()) } else { Ok(Self(OwnedFd::from_raw_fd(fd))) }
+        }
+    }
+
+    /// Makes the descriptor readable at `moment` (at once when it has passed).
+    pub(super) fn set(&self, moment: crate::clock::BootTime) {
+        use std::os::fd::AsRawFd;
+        // Zero would disarm it; a moment that never comes is disarmed.
+        let nanos = if moment == crate::clock::BootTime::NEVER { 0 } else { moment.nanos().max(1) };
+        let time = libc::timespec {
+            tv_sec: (nanos / 1_000_000_000).try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: (nanos % 1_000_000_000).try_into().unwrap_or(0),
+        };
+        let spec = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: time };
+        // SAFETY: `spec` outlives the call; setting it again also clears a past expiry.
+        unsafe {
+            libc::timerfd_settime(
+                self.0.as_raw_fd(),
+                libc::TFD_TIMER_ABSTIME,
+                &raw const spec,
+                std::ptr::null_mut(),
+            )
+        };
+    }
+}
+
+impl std::os::fd::AsFd for Alarm {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Dies of `signal` as if there had been no wrapper. As the init process of a container, which the
+/// kernel protects from its own signals, exits with 128+N instead. No core dump of ours: the job has
+/// left one.
+pub fn die_of(signal: i32) -> ! {
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    let _ = nix::sys::prctl::set_dumpable(false);
+    set_disposition(signal, SigHandler::SigDfl);
+    RawMask::all_but(&[signal]).install();
+    // SAFETY: raise has no preconditions.
+    unsafe { libc::raise(signal) };
+    std::process::exit(128 + signal)
+}

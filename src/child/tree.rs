@@ -1,0 +1,75 @@
+//! Processes as /proc shows them: who is whose child, who is in which group.
+//!
+//! `/proc/PID/task/PID/children` would be cheaper but is missing from many kernels.
+
+use std::fs;
+
+/// The kernel's PF_EXITING: it runs no code of its own any more.
+const EXITING: u64 = 0x4;
+
+/// A process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    pub(super) parent: i32,
+    pub(super) group: i32,
+    /// A zombie, or being torn down.
+    pub(super) dead: bool,
+    /// Can be reaped.
+    pub(super) zombie: bool,
+    /// Stopped by a signal.
+    pub(super) stopped: bool,
+}
+
+impl Process {
+    /// One process; `None` when there is none.
+    pub(super) fn read(pid: i32) -> Option<Self> {
+        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        parse(pid, &stat)
+    }
+}
+
+/// All processes that can be seen.
+pub(super) fn all() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(Process::read).collect()
+}
+
+/// The fields behind the name, which may itself contain spaces and parentheses.
+fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let text = std::str::from_utf8(&stat[end + 1..]).ok()?;
+    let mut fields = text.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    let flags: u64 = fields.nth(3)?.parse().ok()?;
+    let zombie = matches!(state, "Z" | "X");
+    Some(Process { pid, parent, group, dead: zombie || flags & EXITING != 0, zombie, stopped: state == "T" })
+}
+
+/// Whether the process was started with this environment entry (and has not overwritten it).
+pub(super) fn has_environment(pid: i32, entry: &[u8]) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|found| found == entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Process, all, parse};
+
+    #[test]
+    fn names_with_parentheses_and_spaces_do_not_confuse() {
+        let process = parse(7, b"7 (a) b) (c) T 5 6 1 0 -1 4194308 0 0").unwrap();
+        assert_eq!((process.parent, process.group), (5, 6));
+        assert!(process.dead && process.stopped && !process.zombie); // 4194308 = 0x400004
+    }
+
+    #[test]
+    fn this_process_is_seen() {
+        let me = std::process::id().cast_signed();
+        assert!(all().iter().any(|process| process.pid == me && !process.dead));
+        assert!(Process::read(me).is_some() && Process::read(-1).is_none());
+    }
+}

@@ -1,0 +1,26 @@
+//! What can end a network operation early.
+
+use std::os::fd::BorrowedFd;
+
+/// Something that may ask a network operation to end before its deadline. The operation watches
+/// [`Interrupt::fd`]; when that is readable it asks [`Interrupt::interrupted`].
+pub trait Interrupt {
+    /// What to poll for; `None`: never interrupted.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether to give up. An implementation that answers no has emptied the fd.
+    fn interrupted(&mut self) -> bool;
+}
+
+/// Never interrupted: for clean-up that has a short deadline anyway.
+pub struct Never;
+
+impl Interrupt for Never {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn interrupted(&mut self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,176 @@
+//! What a reply, or the lack of one, means to the caller.
+//!
+//! | reply | kind |
+//! |---|---|
+//! | refused, DNS, timeout, closed, `LOADING`, `READONLY`, `MASTERDOWN`, `NOREPLICAS`, `MISCONF`, `BUSY`, `TRYAGAIN`, `CLUSTERDOWN`, `OOM`, max clients, any error we do not know | [`FaultKind::Unavailable`] |
+//! | `NOAUTH`, `WRONGPASS`, `NOPERM`, "can't run this command", an `EVAL` that the administrator took away | [`FaultKind::Denied`] |
+//! | `WRONGTYPE` | [`FaultKind::NotALock`] |
+//! | no Redis protocol, a reply of the wrong shape | [`FaultKind::NotRedis`] |
+//! | `MOVED`, `ASK`, `CROSSSLOT`, a database that is not there | [`FaultKind::Misconfigured`] |
+//!
+//! Only the code decides, never the crate's advice on retrying (which calls a wrong password a
+//! reason to reconnect).
+
+use super::connection::Io;
+use crate::escape::escape;
+use redis::ServerError;
+use std::fmt;
+
+/// How the caller must react.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Redis cannot be reached or cannot serve now: it may be tried again.
+    Unavailable,
+    /// Authentication or rights: trying again changes nothing.
+    Denied,
+    /// The key holds something that is no lock.
+    NotALock,
+    /// What answers is no Redis.
+    NotRedis,
+    /// A Redis that this program was not told how to use.
+    Misconfigured,
+    /// The caller's interrupt ended the operation.
+    Interrupted,
+}
+
+/// An operation on a node that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// How to react.
+    pub kind: FaultKind,
+    /// What happened, printable.
+    pub text: String,
+    /// What to type, when we know.
+    pub hint: Option<String>,
+    /// Redis said something: it is there, whatever its state.
+    pub answered: bool,
+    /// The command was sent (or a part of it) and has no reply: whether it was carried out is unknown.
+    pub ambiguous: bool,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Fault {
+    pub(super) fn new(kind: FaultKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), hint: None, answered: true, ambiguous: false }
+    }
+
+    /// A reply whose shape no Redis would give.
+    pub(super) fn shape() -> Self {
+        Self::new(FaultKind::NotRedis, "the reply is none that Redis would give")
+    }
+
+    /// From a failed operation on a connection; `sent`: bytes of a command had gone out.
+    pub(super) fn from_io(io: Io, sent: bool) -> Self {
+        let (kind, text) = match io {
+            Io::TimedOut => (FaultKind::Unavailable, "timed out".to_owned()),
+            Io::Interrupted => (FaultKind::Interrupted, "interrupted".to_owned()),
+            Io::Resolve(text) => {
+                (FaultKind::Unavailable, format!("cannot resolve the name: {}", escape(text.as_bytes())))
+            }
+            Io::System(error) => (FaultKind::Unavailable, describe(&error)),
+            Io::Protocol(text) => (
+                FaultKind::NotRedis,
+                format!("what answers does not speak the Redis protocol: {}", escape(text.as_bytes())),
+            ),
+        };
+        let answered = kind == FaultKind::NotRedis;
+        Self { kind, text, hint: None, answered, ambiguous: sent }
+    }
+
+    /// From an error reply.
+    pub(super) fn from_reply(error: &ServerError) -> Self {
+        let details = error.details().unwrap_or("");
+        let code = code_of(error.code(), details);
+        Self::new(classify(code, details), escape(format!("{} {details}", error.code()).trim().as_bytes()))
+    }
+
+    /// Whether rights to a key, and not to a command, are missing.
+    pub(super) fn is_about_keys(&self) -> bool {
+        self.kind == FaultKind::Denied && self.text.contains(" key")
+    }
+}
+
+/// The system's words for the usual cases, without Rust's "(os error N)".
+fn describe(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        std::io::ErrorKind::NotFound => "no such socket".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "no permission to connect".to_owned(),
+        std::io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+        std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => "connection reset".to_owned(),
+        _ => {
+            let text = error.to_string();
+            escape(text.split(" (os error").next().unwrap_or(&text).to_lowercase().as_bytes())
+        }
+    }
+}
+
+/// The code that counts. Redis 6.2 wraps an error inside a script in one of its own:
+/// `ERR Error running script (…): @user_script:4: -NOREPLICAS Not enough …`.
+fn code_of<'a>(code: &'a str, details: &'a str) -> &'a str {
+    if code != "ERR" {
+        return code;
+    }
+    let inner = details.split("@user_script").nth(1).and_then(|rest| rest.split(": ").nth(1));
+    match inner.map(|text| text.trim_start_matches('-').split(' ').next().unwrap_or("")) {
+        Some(inner) if inner.len() > 2 && inner.bytes().all(|b| b.is_ascii_uppercase()) => inner,
+        _ => code,
+    }
+}
+
+fn classify(code: &str, details: &str) -> FaultKind {
+    let says = |text: &str| details.contains(text);
+    match code {
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => FaultKind::Denied,
+        "WRONGTYPE" => FaultKind::NotALock,
+        "MOVED" | "ASK" | "CROSSSLOT" => FaultKind::Misconfigured,
+        "ERR" if says("can't run this command") || says("unknown command") || says("AUTH") => {
+            FaultKind::Denied
+        }
+        // Redis 6.2 inside a script.
+        "ERR" if says("can't access at least one of the keys") || says("invalid password") => {
+            FaultKind::Denied
+        }
+        "ERR" if says("DB index") || says("invalid DB") => FaultKind::Misconfigured,
+        _ => FaultKind::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FaultKind, classify, code_of};
+
+    #[test]
+    fn the_code_inside_a_script_error_of_redis_6_2_counts() {
+        let wrapped =
+            "Error running script (call to f_1): @user_script:4: -NOREPLICAS Not enough good replicas";
+        assert_eq!(code_of("ERR", wrapped), "NOREPLICAS");
+        let wrapped =
+            "Error running script (call to f_1): @user_script:4: @user_script: 4: -READONLY You can't write";
+        assert_eq!(code_of("ERR", wrapped), "ERR");
+        assert_eq!(code_of("ERR", "max number of clients reached"), "ERR");
+        assert_eq!(code_of("READONLY", "… script: 1, on @user_script:4: -X"), "READONLY");
+    }
+
+    #[test]
+    fn replies_are_sorted_by_what_the_caller_must_do() {
+        for (code, details, kind) in [
+            ("LOADING", "", FaultKind::Unavailable),
+            ("READONLY", "", FaultKind::Unavailable),
+            ("ERR", "max number of clients reached", FaultKind::Unavailable),
+            ("WRONGPASS", "", FaultKind::Denied),
+            ("ERR", "unknown command 'EVAL'", FaultKind::Denied),
+            ("ERR", "The user executing the script can't run this command or subcommand", FaultKind::Denied),
+            ("ERR", "DB index is out of range", FaultKind::Misconfigured),
+            ("MOVED", "1 h:1", FaultKind::Misconfigured),
+            ("WRONGTYPE", "", FaultKind::NotALock),
+        ] {
+            assert_eq!(classify(code, details), kind, "{code} {details}");
+        }
+    }
+}
