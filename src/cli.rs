@@ -126,7 +126,7 @@ pub struct RunArgs {
 /// Which Redis, and who we are to it.
 #[derive(Debug, Default, Args)]
 pub struct ServerArgs {
-    /// Redis to use [default: redis://127.0.0.1:6379/0]
+    /// Redis to use [default: <redis://127.0.0.1:6379/0>]
     #[arg(short, long, value_name = "URL", value_hint = ValueHint::Url, long_help = "Redis to use: redis://[user[:password]@]host[:port][/db], unix://path[?db=N] or the path of a socket [default: redis://127.0.0.1:6379/0] [env: REDLOCK_RUN_URL, then REDIS_URL]")]
     pub url: Option<OsString>,
 
@@ -244,7 +244,7 @@ pub struct UsageError {
 }
 
 /// Reads the words after the program's name.
-pub fn parse(words: Vec<OsString>) -> Result<Asked, UsageError> {
+pub fn parse(words: &[OsString]) -> Result<Asked, UsageError> {
     let verb = words.first().and_then(|word| word.to_str()).unwrap_or_default().to_owned();
     let rest = || words.iter().skip(1).cloned();
     let result = match verb.as_str() {

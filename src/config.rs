@@ -244,6 +244,7 @@ fn check_command(command: &[OsString]) -> Result<()> {
 }
 
 /// The error for a command that cannot be started.
+#[must_use]
 pub fn cannot_run(command: &OsStr, alone: bool, why: CannotRun) -> ConfigError {
     let name = quote(command.as_bytes());
     let looks_like_shell = alone && command.as_bytes().contains(&b' ');

@@ -96,7 +96,7 @@ pub fn show(duration: Duration) -> String {
     match s {
         0 => format!("{ms}ms"),
         1..=9 if ms % 1000 >= 100 => format!("{}.{}s", s, ms % 1000 / 100),
-        0..=59 => format!("{s}s"),
+        1..=59 => format!("{s}s"),
         60..=3599 => pair(s / 60, "m", s % 60, "s"),
         3600..=86_399 => pair(s / 3600, "h", s % 3600 / 60, "m"),
         _ => pair(s / 86_400, "d", s % 86_400 / 3600, "h"),

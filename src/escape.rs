@@ -3,6 +3,8 @@
 //! A raw control character of any of them must never reach a terminal or a log: it could rewrite
 //! what is already there.
 
+use std::fmt::Write;
+
 /// Longest text that is shown, in characters; what is longer is cut and marked with `…`.
 const LONGEST: usize = 200;
 
@@ -30,7 +32,7 @@ pub fn escape(bytes: &[u8]) -> String {
                 shown.push('…');
                 return shown;
             }
-            shown.push_str(&format!("\\x{byte:02x}"));
+            let _ = write!(shown, "\\x{byte:02x}");
             count += 1;
         }
     }
@@ -48,8 +50,8 @@ fn push(shown: &mut String, c: char) {
         '\n' => shown.push_str("\\n"),
         '\r' => shown.push_str("\\r"),
         '\t' => shown.push_str("\\t"),
-        c if c.is_ascii_control() => shown.push_str(&format!("\\x{:02x}", c as u32)),
-        c if c.is_control() || reorders(c) => shown.push_str(&format!("\\u{{{:x}}}", c as u32)),
+        c if c.is_ascii_control() => drop(write!(shown, "\\x{:02x}", c as u32)),
+        c if c.is_control() || reorders(c) => drop(write!(shown, "\\u{{{:x}}}", c as u32)),
         c => shown.push(c),
     }
 }

@@ -44,7 +44,7 @@ use std::process::ExitCode;
 /// Runs the program on the process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    let ending = match cli::parse(std::env::args_os().skip(1).collect()) {
+    let ending = match cli::parse(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
         Ok(asked) => carry_out(asked).unwrap_or_else(|error| explain(&error)),
         Err(error) => tell(&error.fact, error.hint.as_deref(), ExitStatus::Usage),
     };

@@ -32,12 +32,11 @@ pub fn held(key: &Key, busy: &Busy) -> String {
     };
     let since = since.map(|since| format!(" for {}", show(since))).unwrap_or_default();
     let fact = format!("lock {key} is held by {}{since}", holder(busy));
-    match busy.expires_in {
-        Some(left) => format!("{fact}; it expires in {} unless renewed", show(left)),
-        None => {
-            let hint = "has no expiry; if its owner is gone, delete the key: redis-cli DEL";
-            format!("{fact}; it has no expiry\n{}", self::hint(&format!("{hint} {key}")))
-        }
+    if let Some(left) = busy.expires_in {
+        format!("{fact}; it expires in {} unless renewed", show(left))
+    } else {
+        let hint = "has no expiry; if its owner is gone, delete the key: redis-cli DEL";
+        format!("{fact}; it has no expiry\n{}", self::hint(&format!("{hint} {key}")))
     }
 }
 
@@ -121,13 +120,13 @@ impl<'a> Waiting<'a> {
             Progress::Unavailable(fault) => fault.text.clone(),
         };
         let changed = self.told.as_ref() != Some(&subject);
-        if self.in_place {
-            if let Progress::Busy(busy) = progress {
-                self.told = Some(subject);
-                self.showing = true;
-                messages::show_transient(&self.line(busy));
-                return;
-            }
+        if self.in_place
+            && let Progress::Busy(busy) = progress
+        {
+            self.told = Some(subject);
+            self.showing = true;
+            messages::show_transient(&self.line(busy));
+            return;
         }
         if !changed && self.waited() < self.next {
             return;

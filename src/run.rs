@@ -39,7 +39,7 @@ pub fn run(args: RunArgs) -> Result<Ending> {
     let prepared = Prepared::new(std::mem::take(&mut config.argv), policy, config.guarded)?;
     let mut signals = Signals::install().context("cannot receive signals")?;
     match take_lock(&mut config, &mut signals) {
-        Ok(held) => under_lock(config, held, prepared, &mut signals, terminal.as_ref()),
+        Ok(held) => under_lock(config, &held, prepared, &mut signals, terminal.as_ref()),
         Err(ending) => Ok(ending),
     }
 }
@@ -120,7 +120,7 @@ fn tell_acquired(config: &RunConfig, held: &Held, waiting: &Waiting<'_>) {
 /// With the lock held: the job, from its start to the release.
 fn under_lock(
     config: RunConfig,
-    held: Held,
+    held: &Held,
     prepared: Prepared,
     signals: &mut Signals,
     terminal: Option<&Terminal>,
@@ -129,7 +129,7 @@ fn under_lock(
     let page = prepared.page();
     page.extend(held.lease);
     let started = BootTime::now();
-    let additions = environment(&want.key, &held, &want.timing)?;
+    let additions = environment(&want.key, held, &want.timing)?;
     let mark = [b"REDLOCK_RUN_TOKEN=", held.value.token().to_string().as_bytes()].concat();
     let mut job = match prepared.start(additions, &mark) {
         Ok(job) => job,

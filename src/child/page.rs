@@ -80,43 +80,43 @@ impl Page {
     }
 
     /// The lease was granted or extended.
-    pub fn extend(&self, lease: Lease) {
+    pub fn extend(self, lease: Lease) {
         self.fields().kill_at.fetch_max(lease.kill_at.nanos(), Ordering::SeqCst);
         self.fields().term_at.fetch_max(lease.term_at.nanos(), Ordering::SeqCst);
     }
 
     /// Everything of the job must be dead by `moment`; no extension counts any more.
-    pub(super) fn stop_by(&self, moment: BootTime) {
+    pub(super) fn stop_by(self, moment: BootTime) {
         self.fields().stop_by.fetch_max(!moment.nanos(), Ordering::SeqCst);
         self.demand(Demand::Tree);
     }
 
     /// The lock is lost: everything of the job must be dead after `grace`, and never later than the lease
     /// would have allowed.
-    pub fn lose(&self, grace: Duration) {
+    pub fn lose(self, grace: Duration) {
         self.stop_by(BootTime::now() + grace);
     }
 
     /// The moment at which everything of the job must be killed.
-    pub(super) fn deadline(&self) -> BootTime {
+    pub(super) fn deadline(self) -> BootTime {
         let stop_by = BootTime::from_nanos(!self.fields().stop_by.load(Ordering::SeqCst));
         BootTime::from_nanos(self.fields().kill_at.load(Ordering::SeqCst)).min(stop_by)
     }
 
     /// The moment at which the job gets its TERM because the lease runs out.
-    pub(super) fn term_at(&self) -> BootTime {
+    pub(super) fn term_at(self) -> BootTime {
         BootTime::from_nanos(self.fields().term_at.load(Ordering::SeqCst))
     }
 
     /// Moves on from one standing to the next; false when it was not `from`.
-    pub(super) fn advance(&self, from: Standing, to: Standing) -> bool {
+    pub(super) fn advance(self, from: Standing, to: Standing) -> bool {
         let (from, to) = (from as u32, to as u32);
         self.fields().standing.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// How far the start of the job has come.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn standing(self) -> Standing {
         match self.fields().standing.load(Ordering::SeqCst) {
             0 => Standing::Idle,
             1 => Standing::Armed,
@@ -126,86 +126,86 @@ impl Page {
     }
 
     /// Asks for more to come to an end; never for less.
-    pub(super) fn demand(&self, demand: Demand) {
+    pub(super) fn demand(self, demand: Demand) {
         self.fields().demand.fetch_max(demand as u32, Ordering::SeqCst);
     }
 
     /// What must come to an end.
-    pub(super) fn demanded(&self) -> Demand {
+    pub(super) fn demanded(self) -> Demand {
         Demand::from(self.fields().demand.load(Ordering::SeqCst))
     }
 
     /// What `demand` asks for has come to an end.
-    pub(super) fn settle(&self, demand: Demand) {
+    pub(super) fn settle(self, demand: Demand) {
         self.fields().settled.fetch_max(demand as u32 + 1, Ordering::SeqCst);
     }
 
     /// Whether what is demanded has come to an end.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(self) -> bool {
         self.fields().settled.load(Ordering::SeqCst) > self.fields().demand.load(Ordering::SeqCst)
     }
 
     /// Claims the one TERM that the end of the lease sends; true for the first caller.
-    pub(super) fn claim_term(&self) -> bool {
+    pub(super) fn claim_term(self) -> bool {
         self.fields().term_sent.swap(1, Ordering::SeqCst) == 0
     }
 
     /// Whether the end of the lease has sent its TERM.
-    pub(super) fn term_sent(&self) -> bool {
+    pub(super) fn term_sent(self) -> bool {
         self.fields().term_sent.load(Ordering::SeqCst) == 1
     }
 
     /// Notes that the end of the lease killed.
-    pub(super) fn note_lease_kill(&self) {
+    pub(super) fn note_lease_kill(self) {
         self.fields().lease_killed.store(1, Ordering::SeqCst);
     }
 
     /// Whether the end of the lease sent a TERM or a KILL.
     #[must_use]
-    pub fn lease_ended_it(&self) -> bool {
+    pub fn lease_ended_it(self) -> bool {
         self.term_sent() || self.fields().lease_killed.load(Ordering::SeqCst) == 1
     }
 
-    pub(super) fn set_job(&self, pid: i32) {
+    pub(super) fn set_job(self, pid: i32) {
         self.fields().job.store(pid, Ordering::SeqCst);
     }
 
     /// The job's process id; 0 while there is none.
     #[must_use]
-    pub fn job(&self) -> i32 {
+    pub fn job(self) -> i32 {
         self.fields().job.load(Ordering::SeqCst)
     }
 
-    pub(super) fn set_exec_error(&self, errno: i32) {
+    pub(super) fn set_exec_error(self, errno: i32) {
         self.fields().exec_error.store(errno, Ordering::SeqCst);
     }
 
     /// Why execve(2) failed, if it did.
-    pub(super) fn exec_error(&self) -> Option<i32> {
+    pub(super) fn exec_error(self) -> Option<i32> {
         Some(self.fields().exec_error.load(Ordering::SeqCst)).filter(|errno| *errno != 0)
     }
 
-    pub(super) fn set_fork_error(&self, errno: i32) {
+    pub(super) fn set_fork_error(self, errno: i32) {
         self.fields().fork_error.store(errno, Ordering::SeqCst);
     }
 
     /// Why fork(2) failed, if it did.
-    pub(super) fn fork_error(&self) -> Option<i32> {
+    pub(super) fn fork_error(self) -> Option<i32> {
         Some(self.fields().fork_error.load(Ordering::SeqCst)).filter(|errno| *errno != 0)
     }
 
     /// The job's leader was stopped by `signal`, or goes on (0).
-    pub(super) fn set_stopped_by(&self, signal: i32) {
+    pub(super) fn set_stopped_by(self, signal: i32) {
         self.fields().stopped_by.store(signal, Ordering::SeqCst);
     }
 
     /// The signal that the job's leader is stopped by.
-    pub(super) fn stopped_by(&self) -> Option<i32> {
+    pub(super) fn stopped_by(self) -> Option<i32> {
         Some(self.fields().stopped_by.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
     }
 
     /// The job's leader has ended.
-    pub(super) fn set_status(&self, status: JobStatus) {
+    pub(super) fn set_status(self, status: JobStatus) {
         let (code, value) = status.to_raw();
         self.fields().status_code.store(code, Ordering::SeqCst);
         self.fields().status_value.store(value, Ordering::SeqCst);
@@ -214,7 +214,7 @@ impl Page {
 
     /// How the job's leader has ended, if it has.
     #[must_use]
-    pub fn status(&self) -> Option<JobStatus> {
+    pub fn status(self) -> Option<JobStatus> {
         (self.fields().ended.load(Ordering::SeqCst) == 1).then(|| {
             let value = self.fields().status_value.load(Ordering::SeqCst);
             JobStatus::from_raw(self.fields().status_code.load(Ordering::SeqCst), value)

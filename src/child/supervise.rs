@@ -270,6 +270,7 @@ impl Job {
 
     /// The run is over: the guard may end. What comes of that is waited for with
     /// [`Dismissed::wait`], so that both have something to do meanwhile.
+    #[must_use]
     pub fn dismiss(self) -> Dismissed {
         let Parent::Guard { guard, .. } = self.parent else { return Dismissed(None) };
         guard.end();

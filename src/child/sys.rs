@@ -143,7 +143,7 @@ pub(super) fn reap(pid: Pid) {
 /// # Panics
 /// On a target that means "everybody" or "my own group".
 pub(super) fn send(target: i32, signal: i32) {
-    assert!(target > 1 || target < -1, "refusing to signal {target}");
+    assert!(!(-1..=1).contains(&target), "refusing to signal {target}");
     // SAFETY: kill has no memory preconditions. (Not through nix: it knows no real-time signals.)
     unsafe { libc::kill(target, signal) };
 }

@@ -129,7 +129,9 @@ impl Warden {
         let now = BootTime::now();
         let limit = ended_at + self.policy.kill_after;
         if demand == Demand::Group && now >= limit {
-            left.iter().for_each(|process| self.kill_member(process));
+            for process in &left {
+                self.kill_member(process);
+            }
             return now + KILL_ROUND;
         }
         self.look = (self.look * 2).min(LOOK.1);

@@ -89,13 +89,13 @@ impl Timing {
     /// The pause between two renewals: three fit before `term_at`.
     #[must_use]
     pub fn renewal(&self) -> Duration {
-        ((self.ttl - self.drift() - self.margin() - self.grace) / 3).min(LONGEST_RENEWAL)
+        (self.ttl.saturating_sub(self.drift() + self.margin() + self.grace) / 3).min(LONGEST_RENEWAL)
     }
 
     /// The lease that a request sent just after `t0` got.
     #[must_use]
     pub fn lease(&self, t0: BootTime) -> Lease {
-        let valid_until = t0 + (self.ttl - self.drift());
+        let valid_until = t0 + self.ttl.saturating_sub(self.drift());
         let kill_at = valid_until - self.margin();
         Lease { valid_until, kill_at, term_at: kill_at - self.grace }
     }

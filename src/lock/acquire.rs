@@ -187,13 +187,13 @@ impl Wait<'_> {
             return interrupted_if(Node::pause(now + longest, interrupt));
         }
         match node.wait_for_baton(&self.want.key, longest, interrupt) {
-            Ok(_) => Ok(()),
             Err(fault) if fault.kind == FaultKind::Interrupted => {
                 node.pass_on(&self.want.key, BootTime::now() + LEAVE, &mut Never);
                 Err(NotAcquired::Interrupted)
             }
-            // An idle cut or an outage: the next attempt finds out which.
-            Err(_) => Ok(()),
+            // Whatever it said, the lock has to be asked for again. After an idle cut or in an outage
+            // that attempt finds out which it is.
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

@@ -8,6 +8,7 @@ use super::scripts;
 use crate::clock::BootTime;
 use crate::lease::{Companion, Key};
 use redis::{Cmd, Value};
+use std::fmt::Write;
 use std::time::Duration;
 
 /// How long network operations may take.
@@ -539,7 +540,7 @@ fn glob_escape(key: &[u8]) -> String {
             b'*' | b'?' | b'[' | b']' | b'\\' => pattern.extend(['\\', char::from(*byte)]),
             0x21..=0x7e => pattern.push(char::from(*byte)),
             // redis-cli understands \xHH inside double quotes.
-            other => pattern.push_str(&format!("\u{0}x{other:02x}")),
+            other => drop(write!(pattern, "\u{0}x{other:02x}")),
         }
     }
     pattern

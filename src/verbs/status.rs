@@ -27,10 +27,10 @@ struct State {
     #[serde(flatten)]
     holder: Option<Holder>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    held_for_ms: Option<u128>,
+    held_for_ms: Option<u64>,
     /// Absent when nothing is there; null when it never runs out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires_in_ms: Option<Option<u128>>,
+    expires_in_ms: Option<serde_json::Value>,
     /// The type of a key that is no lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     r#type: Option<String>,
@@ -91,14 +91,14 @@ fn state(key: &Key, found: Option<(String, Busy)>) -> State {
     let free =
         State { key, state: "free", holder: None, held_for_ms: None, expires_in_ms: None, r#type: None };
     let Some((kind, busy)) = found else { return free };
-    let held = State { expires_in_ms: Some(busy.expires_in.map(|left| left.as_millis())), ..free };
+    let held = State { expires_in_ms: Some(serde_json::json!(busy.expires_in.map(whole_millis))), ..free };
     if kind != "string" {
         return State { state: "not-a-lock", r#type: Some(kind), ..held };
     }
     match Seen::parse(&busy.value) {
         Seen::Foreign => State { state: "foreign", ..held },
         Seen::Run(holder) => {
-            let held_for_ms = holder.held_for(SystemTime::now()).map(|held| held.as_millis());
+            let held_for_ms = holder.held_for(SystemTime::now()).map(whole_millis);
             State { state: "held", holder: Some(holder), held_for_ms, ..held }
         }
     }
@@ -129,11 +129,11 @@ fn line(state: &State) -> String {
         parts.push(format!("pid {}", holder.pid));
         parts.push(escape(holder.program.as_bytes()));
         parts.push(format!("since {}", escape(holder.since.as_bytes())));
-        parts.extend(state.held_for_ms.map(|ms| format!("({})", show(millis(ms)))));
+        parts.extend(state.held_for_ms.map(|ms| format!("({})", show(Duration::from_millis(ms)))));
     }
     parts.extend(state.r#type.as_ref().map(|kind| escape(kind.as_bytes())));
     parts.extend(state.expires_in_ms.map(|left| match left {
-        Some(ms) => format!("expires in {}", show(millis(ms))),
+        Some(ms) => format!("expires in {}", show(Duration::from_millis(ms))),
         None => "has no expiry".to_owned(),
     }));
     parts.extend(
