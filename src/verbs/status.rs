@@ -142,6 +142,6 @@ fn line(state: &State) -> String {
     parts.join("  ")
 }
 
-fn millis(ms: u128) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
