@@ -132,7 +132,7 @@ fn line(state: &State) -> String {
         parts.extend(state.held_for_ms.map(|ms| format!("({})", show(Duration::from_millis(ms)))));
     }
     parts.extend(state.r#type.as_ref().map(|kind| escape(kind.as_bytes())));
-    parts.extend(state.expires_in_ms.map(|left| match left {
+    parts.extend(state.expires_in_ms.as_ref().map(|left| match left.as_u64() {
         Some(ms) => format!("expires in {}", show(Duration::from_millis(ms))),
         None => "has no expiry".to_owned(),
     }));
