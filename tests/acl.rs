@@ -20,9 +20,7 @@ fn server_with_user(rights: &str) -> Server {
 
 fn set_user(server: &Server, rights: &str) {
     let line = format!("ACL SETUSER jobs reset on >{PASSWORD} {rights}");
-    server
-        .redis
-        .tell(&line.split_whitespace().collect::<Vec<_>>());
+    server.redis.tell(&line.split_whitespace().collect::<Vec<_>>());
 }
 
 /// A run as that user.
@@ -37,10 +35,7 @@ fn as_user(server: &Server, options: &[&str], script: &str) -> Run {
 fn denied(server: &Server, outcome: Outcome) -> String {
     let text = outcome.stderr_text();
     outcome.check(!text.contains(PASSWORD), "no password");
-    outcome
-        .stderr_contains("redlock-run: ")
-        .stderr_contains("\n  hint: ")
-        .expect_status(77);
+    outcome.stderr_contains("redlock-run: ").stderr_contains("\n  hint: ").expect_status(77);
     assert!(!server.redis.exists(KEY));
     text
 }
@@ -61,13 +56,8 @@ fn a_user_without_rights_is_told_a_line_that_works_when_pasted() {
     let text = denied(&server, as_user(&server, &["-n"], "echo ran").finish());
     assert!(text.contains("'jobs'"), "{text}");
     let words = acl_line(&text);
-    server
-        .redis
-        .tell(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    as_user(&server, &["-n"], "echo ran")
-        .finish()
-        .stdout("ran\n")
-        .expect_status(0);
+    server.redis.tell(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    as_user(&server, &["-n"], "echo ran").finish().stdout("ran\n").expect_status(0);
     assert!(!server.redis.exists(KEY));
 }
 
@@ -77,20 +67,13 @@ fn the_rights_of_the_hint_are_enough_for_the_whole_life_of_a_lock() {
     let server = server_with_user("");
     let text = denied(&server, as_user(&server, &["-n"], "true").finish());
     let words = acl_line(&text);
-    server
-        .redis
-        .tell(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    server.redis.tell(&words.iter().map(String::as_str).collect::<Vec<_>>());
     let script = "echo $$; sleep 2";
     let mut holder = as_user(&server, &["--ttl", "1s"], script).spawn();
     holder.job();
     let mut waiter = as_user(&server, &["-w", "30s", "-q"], "echo mine").spawn();
-    wait_until("the waiter waits in BLPOP", SOON, || {
-        server.redis.calls("blpop") > 0
-    });
-    holder
-        .finish()
-        .stdout(holder.stdout_so_far())
-        .expect_status(0);
+    wait_until("the waiter waits in BLPOP", SOON, || server.redis.calls("blpop") > 0);
+    holder.finish().stdout(holder.stdout_so_far()).expect_status(0);
     waiter.finish().stdout("mine\n").expect_status(0);
 }
 
@@ -106,10 +89,7 @@ fn a_user_whose_keys_lie_elsewhere_is_denied() {
     let server = server_with_user("~other* +@all");
     denied(&server, as_user(&server, &["-n"], "echo ran").finish());
     // And with a wait: waiting cannot help.
-    denied(
-        &server,
-        as_user(&server, &["-w", "30s"], "echo ran").finish(),
-    );
+    denied(&server, as_user(&server, &["-w", "30s"], "echo ran").finish());
 }
 
 /// taskforcesh/bullmq#3351: the first renewal failed instead of the acquisition.
@@ -156,10 +136,7 @@ fn without_the_fence_key_the_option_that_does_without_is_named() {
     let server = server_with_user("~job ~job:wake ~job:holds +@all");
     let text = denied(&server, as_user(&server, &["-n"], "echo ran").finish());
     assert!(text.contains("--no-fencing"), "{text}");
-    as_user(&server, &["-n", "--no-fencing", "-q"], "echo ran")
-        .finish()
-        .stdout("ran\n")
-        .expect_status(0);
+    as_user(&server, &["-n", "--no-fencing", "-q"], "echo ran").finish().stdout("ran\n").expect_status(0);
     assert!(!server.redis.exists(KEY));
 }
 
@@ -167,12 +144,9 @@ fn without_the_fence_key_the_option_that_does_without_is_named() {
 fn the_pattern_of_the_hint_is_escaped() {
     let server = server_with_user("");
     let run = || {
-        Run::on(
-            &server,
-            ["-n", "--user", "jobs", "--key", "job[1]*", "--", "true"],
-        )
-        .env("REDLOCK_RUN_PASSWORD", PASSWORD)
-        .finish()
+        Run::on(&server, ["-n", "--user", "jobs", "--key", "job[1]*", "--", "true"])
+            .env("REDLOCK_RUN_PASSWORD", PASSWORD)
+            .finish()
     };
     let outcome = run();
     let text = outcome.stderr_text();
@@ -184,15 +158,10 @@ fn the_pattern_of_the_hint_is_escaped() {
 fn a_wrong_password_is_77_at_once_even_with_a_wait() {
     let server = Server::start_with_password(PASSWORD);
     for options in [["-n", "-q"], ["-w", "60s"]] {
-        let outcome = sh(&server, &options, "echo ran")
-            .env("REDLOCK_RUN_PASSWORD", "wr0ng")
-            .finish();
+        let outcome = sh(&server, &options, "echo ran").env("REDLOCK_RUN_PASSWORD", "wr0ng").finish();
         let text = outcome.stderr_text();
         outcome.check(!text.contains("wr0ng"), "no password");
-        outcome
-            .stderr_contains("redlock-run: ")
-            .within(std::time::Duration::from_secs(5))
-            .expect_status(77);
+        outcome.stderr_contains("redlock-run: ").within(std::time::Duration::from_secs(5)).expect_status(77);
     }
     assert!(!server.redis.exists(KEY));
 }
@@ -201,10 +170,7 @@ fn a_wrong_password_is_77_at_once_even_with_a_wait() {
 fn a_missing_password_is_77_at_once() {
     let server = Server::start_with_password(PASSWORD);
     let outcome = sh(&server, &["-w", "60s"], "echo ran").finish();
-    outcome
-        .stderr_contains("\n  hint: ")
-        .within(std::time::Duration::from_secs(5))
-        .expect_status(77);
+    outcome.stderr_contains("\n  hint: ").within(std::time::Duration::from_secs(5)).expect_status(77);
 }
 
 /// AUTH and EVAL travel together: with an open default user the second may succeed alone.
@@ -231,9 +197,7 @@ fn a_password_comes_from_a_file_a_variable_or_the_url() {
     ok(sh(&server, &[], "echo ran").env("REDISCLI_AUTH", PASSWORD));
     // The option wins over the environment.
     ok(sh(&server, &["--password-file", file], "echo ran").env("REDLOCK_RUN_PASSWORD", "wr0ng"));
-    ok(sh(&server, &[], "echo ran")
-        .env("REDLOCK_RUN_PASSWORD", PASSWORD)
-        .env("REDISCLI_AUTH", "wr0ng"));
+    ok(sh(&server, &[], "echo ran").env("REDLOCK_RUN_PASSWORD", PASSWORD).env("REDISCLI_AUTH", "wr0ng"));
 }
 
 /// redis-rs#152, #517, redis/node-redis#1728 and others: every one of these has been reported.
@@ -241,13 +205,7 @@ fn a_password_comes_from_a_file_a_variable_or_the_url() {
 fn passwords_with_any_character_work() {
     let password = "p@s/w#r?d%41:=&+ é";
     let server = Server::start_on_port(&[]);
-    server.redis.tell(&[
-        "ACL",
-        "SETUSER",
-        "default",
-        "resetpass",
-        &format!(">{password}"),
-    ]);
+    server.redis.tell(&["ACL", "SETUSER", "default", "resetpass", &format!(">{password}")]);
     let ok = |run: Run| run.finish().stdout("ran\n").expect_status(0);
     ok(sh(&server, &[], "echo ran").env("REDLOCK_RUN_PASSWORD", password));
     let encoded = percent_encoding::utf8_percent_encode(password, NON_ALPHANUMERIC);

@@ -48,14 +48,7 @@ fn the_value_says_since_when_in_utc() {
 #[test]
 fn the_value_holds_the_programs_base_name_and_never_its_arguments() {
     let server = Server::start();
-    let args = [
-        "--key",
-        KEY,
-        "/bin/sh",
-        "-c",
-        "echo $$; sleep 600",
-        "S3cret",
-    ];
+    let args = ["--key", KEY, "/bin/sh", "-c", "echo $$; sleep 600", "S3cret"];
     let mut run = Run::on(&server, args).spawn();
     run.job();
     let (text, value) = value_at(&server);
@@ -82,14 +75,7 @@ fn a_note_may_come_from_the_environment() {
 #[test]
 fn the_key_is_byte_for_byte_what_the_user_typed() {
     let server = Server::start();
-    let keys: [&[u8]; 6] = [
-        b"a b",
-        b"{job}",
-        b"a\nb",
-        b"j\xff\xfeb",
-        "schl\u{f6}sser".as_bytes(),
-        b"-n",
-    ];
+    let keys: [&[u8]; 6] = [b"a b", b"{job}", b"a\nb", b"j\xff\xfeb", "schl\u{f6}sser".as_bytes(), b"-n"];
     for key in keys {
         let mut args = raw(&[b"--key", key]);
         if key.starts_with(b"-") {
@@ -161,10 +147,7 @@ fn a_lock_of_another_tool_is_busy_and_is_left_alone() {
     busy().stderr_contains("job").expect_status(75);
     assert_eq!(server.redis.get(KEY).as_deref(), Some("foreign"));
     server.redis.tell(&["PERSIST", KEY]);
-    busy()
-        .stderr_contains("no expiry")
-        .stderr_contains("redlock-run unlock job")
-        .expect_status(75);
+    busy().stderr_contains("no expiry").stderr_contains("redlock-run unlock job").expect_status(75);
     assert_eq!(server.redis.get(KEY).as_deref(), Some("foreign"));
     assert_eq!(server.redis.pttl(KEY), -1);
 }
@@ -175,15 +158,11 @@ fn a_lock_whose_reply_was_lost_is_given_back() {
     let server = Server::start();
     let proxy = Proxy::on_socket(&server);
     proxy.set(Mode::SwallowReplies);
-    sh(
-        &server,
-        &["-n", "--command-timeout", "300ms", "--ttl", "60s"],
-        "echo ran",
-    )
-    .env("REDLOCK_RUN_URL", proxy.url())
-    .finish()
-    .stderr_contains("redlock-run: ")
-    .expect_status(69);
+    sh(&server, &["-n", "--command-timeout", "300ms", "--ttl", "60s"], "echo ran")
+        .env("REDLOCK_RUN_URL", proxy.url())
+        .finish()
+        .stderr_contains("redlock-run: ")
+        .expect_status(69);
     wait_until("the lock is gone", SOON, || !server.redis.exists(KEY));
 }
 
@@ -191,14 +170,10 @@ fn a_lock_whose_reply_was_lost_is_given_back() {
 fn a_lock_that_a_stopped_redis_grants_later_is_given_back() {
     let server = Server::start();
     server.pause();
-    sh(
-        &server,
-        &["-n", "--command-timeout", "1s", "--ttl", "60s"],
-        "echo ran",
-    )
-    .finish()
-    .stderr_contains("redlock-run: ")
-    .expect_status(69);
+    sh(&server, &["-n", "--command-timeout", "1s", "--ttl", "60s"], "echo ran")
+        .finish()
+        .stderr_contains("redlock-run: ")
+        .expect_status(69);
     server.resume();
     // The attempt and its clean-up lie in the server's sockets.
     wait_until("both have run", SOON, || server.redis.calls("eval") >= 2);
@@ -213,18 +188,12 @@ fn after_a_lost_reply_the_next_attempt_has_a_new_token_and_wins() {
     let options = ["-w", "30s", "--command-timeout", "300ms", "--ttl", "60s"];
     let run = sh(&server, &options, "echo ran").env("REDLOCK_RUN_URL", proxy.url());
     let mut run = run.spawn();
-    wait_until("the attempt and its clean-up are sent", SOON, || {
-        server.redis.calls("eval") >= 2
-    });
+    wait_until("the attempt and its clean-up are sent", SOON, || server.redis.calls("eval") >= 2);
     proxy.set(Mode::Pass);
     run.finish().any_output().expect_status(0);
     assert_eq!(run.stdout_so_far(), "ran\n");
     let sent = String::from_utf8_lossy(&proxy.seen().requests).into_owned();
-    let tokens: HashSet<&str> = sent
-        .split("\"token\":\"")
-        .skip(1)
-        .map(|rest| &rest[..36])
-        .collect();
+    let tokens: HashSet<&str> = sent.split("\"token\":\"").skip(1).map(|rest| &rest[..36]).collect();
     assert!(tokens.len() >= 2, "{tokens:?}");
     assert!(!server.redis.exists(KEY));
 }
@@ -237,14 +206,9 @@ fn an_own_attempt_that_arrives_late_is_never_mistaken_for_another_holder() {
     let options = ["-w", "30s", "--command-timeout", "300ms", "--ttl", "60s"];
     let run = sh(&server, &options, "echo ran").env("REDLOCK_RUN_URL", proxy.url());
     let mut run = run.spawn();
-    wait_until("several attempts are on their way", SOON, || {
-        proxy.seen().connections >= 4
-    });
+    wait_until("several attempts are on their way", SOON, || proxy.seen().connections >= 4);
     // All arrive now, clean-ups perhaps before what they clean up.
     proxy.set(Mode::Pass);
-    run.finish()
-        .any_output()
-        .within(Duration::from_secs(25))
-        .expect_status(0);
+    run.finish().any_output().within(Duration::from_secs(25)).expect_status(0);
     assert_eq!(run.stdout_so_far(), "ran\n");
 }

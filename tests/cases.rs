@@ -85,15 +85,9 @@ fn down_busy_and_failed_are_three_different_statuses() {
     let port = free_port();
     sh(&server, &["-n"], "exit 1").finish().expect_status(1);
     server.redis.tell(&["SET", KEY, "foreign"]);
-    sh(&server, &["-n"], "exit 1")
-        .finish()
-        .any_output()
-        .expect_status(75);
+    sh(&server, &["-n"], "exit 1").finish().any_output().expect_status(75);
     let url = format!("redis://127.0.0.1:{port}");
-    sh(&server, &["-n", "--url", &url], "exit 1")
-        .finish()
-        .any_output()
-        .expect_status(69);
+    sh(&server, &["-n", "--url", &url], "exit 1").finish().any_output().expect_status(69);
     // A skip that is fine is no licence to hide a Redis that is down.
     sh(&server, &["-n", "-E", "0", "--url", &url], "exit 1")
         .finish()
@@ -106,10 +100,7 @@ fn down_busy_and_failed_are_three_different_statuses() {
 fn two_runs_one_after_the_other_both_run() {
     let server = Server::start();
     for _ in 0..2 {
-        sh(&server, &["-n"], "echo ran")
-            .finish()
-            .stdout("ran\n")
-            .expect_status(0);
+        sh(&server, &["-n"], "echo ran").finish().stdout("ran\n").expect_status(0);
     }
 }
 
@@ -130,9 +121,7 @@ fn leases_below_a_second_work() {
 fn keys_with_braces_are_keys_like_others() {
     let server = Server::start();
     for key in ["{a}b", "a}b", "{}x", "a{}b", "{job}"] {
-        Run::on(&server, ["-n", "--key", key, "true"])
-            .finish()
-            .expect_status(0);
+        Run::on(&server, ["-n", "--key", key, "true"]).finish().expect_status(0);
         assert!(!server.redis.exists(key));
     }
 }

@@ -10,58 +10,29 @@ const SHOW: [&str; 4] = ["sh", "-c", "for a in \"$@\"; do echo \"[$a]\"; done", 
 #[test]
 fn everything_from_the_first_non_option_on_belongs_to_the_job() {
     let server = Server::start();
-    let theirs = [
-        "-v",
-        "-n",
-        "--version",
-        "-h",
-        "--help",
-        "--",
-        "--key",
-        "x",
-        "",
-        " ",
-        "-",
-        "--",
-    ];
+    let theirs = ["-v", "-n", "--version", "-h", "--help", "--", "--key", "x", "", " ", "-", "--"];
     let shown = format!("[{}]\n", theirs.join("]\n["));
     for ours in [vec!["--key", KEY], vec!["--key", KEY, "--"]] {
         let args = ours.iter().chain(&SHOW).chain(&theirs);
-        Run::on(&server, args)
-            .finish()
-            .stdout(&shown)
-            .expect_status(0);
+        Run::on(&server, args).finish().stdout(&shown).expect_status(0);
     }
 }
 
 #[test]
 fn arguments_that_are_not_text_reach_the_job_untouched() {
     let server = Server::start();
-    let args = raw(&[
-        b"--key",
-        b"job",
-        b"--",
-        b"printf",
-        b"%s",
-        b"a\xff\xfe\x01b\n",
-    ]);
-    Run::on(&server, args)
-        .finish()
-        .stdout(b"a\xff\xfe\x01b\n")
-        .expect_status(0);
+    let args = raw(&[b"--key", b"job", b"--", b"printf", b"%s", b"a\xff\xfe\x01b\n"]);
+    Run::on(&server, args).finish().stdout(b"a\xff\xfe\x01b\n").expect_status(0);
 }
 
 /// etcd's `lock` swallowed a second `--`.
 #[test]
 fn a_second_double_dash_belongs_to_the_job() {
     let server = Server::start();
-    Run::on(
-        &server,
-        ["--key", KEY, "--", "sh", "-c", "echo \"$1\"", "sh", "--"],
-    )
-    .finish()
-    .stdout("--\n")
-    .expect_status(0);
+    Run::on(&server, ["--key", KEY, "--", "sh", "-c", "echo \"$1\"", "sh", "--"])
+        .finish()
+        .stdout("--\n")
+        .expect_status(0);
 }
 
 #[test]
@@ -74,13 +45,8 @@ fn a_command_that_looks_like_an_option_needs_the_double_dash_only() {
 #[test]
 fn a_run_within_a_run_may_hold_another_key() {
     let server = Server::start();
-    let args = [
-        "--key", KEY, "--", PROGRAM, "--key", "inner", "--", "echo", "both",
-    ];
-    Run::on(&server, args)
-        .finish()
-        .stdout("both\n")
-        .expect_status(0);
+    let args = ["--key", KEY, "--", PROGRAM, "--key", "inner", "--", "echo", "both"];
+    Run::on(&server, args).finish().stdout("both\n").expect_status(0);
 }
 
 #[test]
@@ -88,10 +54,7 @@ fn a_verb_is_one_only_as_the_first_word() {
     let server = Server::start();
     for word in ["status", "completions"] {
         // No such program: it was looked for as a command.
-        Run::on(&server, ["--key", KEY, word])
-            .finish()
-            .stderr_contains(word)
-            .expect_status(127);
+        Run::on(&server, ["--key", KEY, word]).finish().stderr_contains(word).expect_status(127);
     }
 }
 
@@ -100,11 +63,7 @@ fn standard_input_reaches_the_job_byte_for_byte() {
     let server = Server::start();
     // 200 kB of all byte values: more than any pipe holds.
     let bytes: Vec<u8> = (0..=255).cycle().take(200_000).collect();
-    Run::on(&server, ["--key", KEY, "cat"])
-        .stdin_bytes(&bytes)
-        .finish()
-        .stdout(&bytes)
-        .expect_status(0);
+    Run::on(&server, ["--key", KEY, "cat"]).stdin_bytes(&bytes).finish().stdout(&bytes).expect_status(0);
 }
 
 #[test]
@@ -125,15 +84,9 @@ fn durations_read_as_people_write_them() {
     ];
     for (text, millis) in table {
         let shown = format!("{millis}\n");
-        sh(&server, &["--ttl", text], script)
-            .finish()
-            .stdout(&shown)
-            .expect_status(0);
+        sh(&server, &["--ttl", text], script).finish().stdout(&shown).expect_status(0);
         let joined = format!("-t{text}");
-        sh(&server, &[&joined], script)
-            .finish()
-            .stdout(&shown)
-            .expect_status(0);
+        sh(&server, &[&joined], script).finish().stdout(&shown).expect_status(0);
     }
 }
 
@@ -142,9 +95,7 @@ fn a_wait_may_be_as_short_as_a_few_milliseconds() {
     let server = Server::start();
     server.redis.tell(&["SET", KEY, "foreign"]);
     for wait in [".007", "7ms", "0.007s"] {
-        sh(&server, &["-w", wait, "-q"], "echo ran")
-            .finish()
-            .expect_status(75);
+        sh(&server, &["-w", wait, "-q"], "echo ran").finish().expect_status(75);
     }
 }
 
@@ -158,10 +109,7 @@ fn an_option_wins_over_the_environment_and_that_over_the_default() {
     };
     lease(&[], "7000\n");
     lease(&["--ttl", "9s"], "9000\n");
-    sh(&server, &[], script)
-        .finish()
-        .stdout("30000\n")
-        .expect_status(0);
+    sh(&server, &[], script).finish().stdout("30000\n").expect_status(0);
 }
 
 #[test]
@@ -170,16 +118,8 @@ fn the_url_comes_from_the_option_then_our_variable_then_the_common_one() {
     let url = server.url();
     let dead = "unix:///no/such/socket";
     let run = |args: &[&str]| Run::without_url(args.iter().chain(&["--key", KEY, "-n", "true"]));
-    run(&["--url", &url])
-        .env("REDLOCK_RUN_URL", dead)
-        .env("REDIS_URL", dead)
-        .finish()
-        .expect_status(0);
-    run(&[])
-        .env("REDLOCK_RUN_URL", &url)
-        .env("REDIS_URL", dead)
-        .finish()
-        .expect_status(0);
+    run(&["--url", &url]).env("REDLOCK_RUN_URL", dead).env("REDIS_URL", dead).finish().expect_status(0);
+    run(&[]).env("REDLOCK_RUN_URL", &url).env("REDIS_URL", dead).finish().expect_status(0);
     run(&[]).env("REDIS_URL", &url).finish().expect_status(0);
 }
 
@@ -199,9 +139,7 @@ fn urls_read_as_people_write_them() {
         format!("valkey://127.0.0.1:{port}"),
     ];
     for url in urls {
-        Run::without_url(["--url", &url, "--key", KEY, "-n", "true"])
-            .finish()
-            .expect_status(0);
+        Run::without_url(["--url", &url, "--key", KEY, "-n", "true"]).finish().expect_status(0);
     }
 }
 
@@ -245,9 +183,7 @@ fn flocks_spellings_are_understood() {
     ] {
         sh(&server, options, "echo ran").finish().expect_status(75);
     }
-    sh(&server, &["-nq", "--conflict-exit-code", "3"], "echo ran")
-        .finish()
-        .expect_status(3);
+    sh(&server, &["-nq", "--conflict-exit-code", "3"], "echo ran").finish().expect_status(3);
 }
 
 #[test]
@@ -262,10 +198,7 @@ fn help_is_short_or_long_and_goes_to_stdout() {
     let short = Run::without_url(["-h"]).finish();
     let text = short.stdout_text();
     short.check(text.lines().count() <= 50, "at most 50 lines");
-    short.check(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "at most 80 columns",
-    );
+    short.check(text.lines().all(|line| line.chars().count() <= 80), "at most 80 columns");
     short.stdout(&text).expect_status(0);
     let long = Run::without_url(["--help"]).finish();
     let text = long.stdout_text();
@@ -289,16 +222,10 @@ fn help_never_shows_values_of_the_environment() {
 #[test]
 fn version_prints_a_constant_name() {
     let shown = format!("redlock-run {}\n", env!("CARGO_PKG_VERSION"));
-    Run::without_url(["--version"])
-        .finish()
-        .stdout(&shown)
-        .expect_status(0);
+    Run::without_url(["--version"]).finish().stdout(&shown).expect_status(0);
     // Whatever the program file is called.
     let dir = tempfile::tempdir().expect("a directory");
     let link = dir.path().join("other-name");
     std::os::unix::fs::symlink(PROGRAM, &link).expect("a link");
-    Run::of(&link, ["--version"])
-        .finish()
-        .stdout(&shown)
-        .expect_status(0);
+    Run::of(&link, ["--version"]).finish().stdout(&shown).expect_status(0);
 }

@@ -15,9 +15,7 @@ const PROCESSES: usize = 8;
 /// 1,000 runs in all; `REDLOCK_RUNS` asks for another number.
 fn runs() -> usize {
     let wanted = std::env::var("REDLOCK_RUNS").ok();
-    wanted.map_or(1000, |count| {
-        count.parse().expect("REDLOCK_RUNS is a number")
-    })
+    wanted.map_or(1000, |count| count.parse().expect("REDLOCK_RUNS is a number"))
 }
 
 /// Adds one to `counter` by reading and writing, which loses counts when two do it at once; a
@@ -69,9 +67,6 @@ fn a_crowd_of_waiters_gets_through_without_a_storm_of_requests() {
     // Acquire, release and the failed first try are 3 each. The crowd takes about 60 × 25 ms;
     // a waiter tries again every 0.75 s at most often, which is 2 more pairs each, twice that
     // for a slow machine, and one pair per baton.
-    assert!(
-        requests <= crowd * 16,
-        "{requests} requests for {crowd} waiters"
-    );
+    assert!(requests <= crowd * 16, "{requests} requests for {crowd} waiters");
     assert!(runs[0].started().elapsed() < Duration::from_secs(60));
 }

@@ -15,9 +15,7 @@ const EXTENDED_EVERY: Duration = Duration::from_millis(714);
 
 fn trials() -> u32 {
     let wanted = std::env::var("REDLOCK_TRIALS").ok();
-    wanted.map_or(5, |count| {
-        count.parse().expect("REDLOCK_TRIALS is a number")
-    })
+    wanted.map_or(5, |count| count.parse().expect("REDLOCK_TRIALS is a number"))
 }
 
 /// When the lease ends by the server's clock, which is this machine's.
@@ -43,11 +41,7 @@ fn last_seen_alive(process: &Process) -> SystemTime {
 
 /// One of four quarters of the time between two extensions, plus up to one of its sixteenths.
 fn some_moment(trial: u32) -> Duration {
-    let noise = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("a clock")
-        .subsec_nanos()
-        % 16;
+    let noise = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").subsec_nanos() % 16;
     EXTENDED_EVERY * (trial % 4 * 16 + noise) / 80
 }
 
@@ -75,16 +69,9 @@ fn trial(number: u32, fault: fn(&mut Server, &Proxy)) -> Duration {
     fault(&mut server, &proxy);
     let alive = last_seen_alive(&job);
     let margin = end.duration_since(alive);
-    let margin = margin.unwrap_or_else(|late| {
-        panic!(
-            "trial {number}: alive {:?} after the lease's end",
-            late.duration()
-        )
-    });
-    run.finish()
-        .any_output()
-        .within(Duration::from_secs(30))
-        .expect_status(79);
+    let margin = margin
+        .unwrap_or_else(|late| panic!("trial {number}: alive {:?} after the lease's end", late.duration()));
+    run.finish().any_output().within(Duration::from_secs(30)).expect_status(79);
     assert!(run.processes().is_empty(), "something of the job is left");
     margin
 }

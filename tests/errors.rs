@@ -16,21 +16,14 @@ fn refused(server: &Server, run: Run, status: i32, parts: &[&str]) {
     outcome.check(!text.contains(SECRET), "no password");
     outcome.check(!text.contains("panicked"), "no panic");
     let lines: Vec<&str> = text.lines().collect();
-    let is_ours = lines
-        .first()
-        .is_some_and(|line| line.starts_with("redlock-run: "));
+    let is_ours = lines.first().is_some_and(|line| line.starts_with("redlock-run: "));
     outcome.check(is_ours, "a line that begins with redlock-run:");
     let has_hints = lines[1..].iter().all(|line| line.starts_with("  hint: "));
-    outcome.check(
-        has_hints && lines.len() <= 3,
-        "one line, and hints after it",
-    );
+    outcome.check(has_hints && lines.len() <= 3, "one line, and hints after it");
     for part in parts {
         outcome = outcome.stderr_contains(part);
     }
-    outcome
-        .stderr_contains("redlock-run: ")
-        .expect_status(status);
+    outcome.stderr_contains("redlock-run: ").expect_status(status);
     assert_eq!(server.redis.calls("eval"), 0, "nothing is taken");
 }
 
@@ -45,10 +38,7 @@ fn a_value_that_cannot_be_read_or_is_out_of_range_is_64() {
     let server = Server::start();
     let table: &[(&[&str], &[&str])] = &[
         (&["--ttl", "0"], &["--ttl", "'0'"]),
-        (
-            &["--ttl", "1M"],
-            &["--ttl '1M': unknown unit 'M'\n  hint: m is minutes, h hours, d days"],
-        ),
+        (&["--ttl", "1M"], &["--ttl '1M': unknown unit 'M'\n  hint: m is minutes, h hours, d days"]),
         (&["--ttl", "50ms"], &["--ttl", "100ms"]),
         (&["--ttl", "25h"], &["--ttl", "24h"]),
         (&["--ttl", "-1"], &["--ttl"]),
@@ -77,23 +67,13 @@ fn a_value_that_cannot_be_read_or_is_out_of_range_is_64() {
         refused(&server, with_options(&server, options), 64, parts);
     }
     let long = "x".repeat(201);
-    refused(
-        &server,
-        with_options(&server, &["--note", &long]),
-        64,
-        &["--note"],
-    );
+    refused(&server, with_options(&server, &["--note", &long]), 64, &["--note"]);
 }
 
 #[test]
 fn an_empty_or_missing_key_is_64() {
     let server = Server::start();
-    refused(
-        &server,
-        Run::on(&server, ["--key", "", "true"]),
-        64,
-        &["key"],
-    );
+    refused(&server, Run::on(&server, ["--key", "", "true"]), 64, &["key"]);
     refused(&server, Run::on(&server, ["--key=", "true"]), 64, &["key"]);
     refused(&server, Run::on(&server, ["true"]), 64, &["--key"]);
 }
@@ -102,12 +82,7 @@ fn an_empty_or_missing_key_is_64() {
 fn a_missing_command_is_64() {
     let server = Server::start();
     refused(&server, Run::on(&server, ["--key", KEY]), 64, &["command"]);
-    refused(
-        &server,
-        Run::on(&server, ["--key", KEY, "--"]),
-        64,
-        &["command"],
-    );
+    refused(&server, Run::on(&server, ["--key", KEY, "--"]), 64, &["command"]);
 }
 
 #[test]
@@ -124,10 +99,7 @@ fn a_url_that_cannot_be_read_is_64_and_shows_no_password() {
         ("redis://127.0.0.1:port", "port"),
         ("redis://127.0.0.1/x", "x"),
         ("redis://127.0.0.1/?db=3", "db"),
-        (
-            "redis://127.0.0.1/0?no_such_parameter=1",
-            "no_such_parameter",
-        ),
+        ("redis://127.0.0.1/0?no_such_parameter=1", "no_such_parameter"),
         ("redis://", ""),
         ("", ""),
     ];
@@ -147,19 +119,9 @@ fn a_user_name_where_the_password_belongs_is_pointed_out() {
 #[test]
 fn options_that_contradict_each_other_are_78() {
     let server = Server::start();
-    refused(
-        &server,
-        with_options(&server, &["-n", "-w", "5"]),
-        78,
-        &["-n", "-w"],
-    );
+    refused(&server, with_options(&server, &["-n", "-w", "5"]), 78, &["-n", "-w"]);
     let file = ["--password-file", "/no/such/file"];
-    refused(
-        &server,
-        with_options(&server, &file),
-        78,
-        &["/no/such/file"],
-    );
+    refused(&server, with_options(&server, &file), 78, &["/no/such/file"]);
 }
 
 #[test]
@@ -187,9 +149,7 @@ fn a_wrong_environment_variable_is_78_and_named() {
 #[test]
 fn a_key_that_is_another_locks_companion_is_78() {
     let server = Server::start();
-    for suffix in [
-        "wake", "fence", "holds", "shared", "slot:3", "intent", "queue",
-    ] {
+    for suffix in ["wake", "fence", "holds", "shared", "slot:3", "intent", "queue"] {
         let key = format!("job:{suffix}");
         let run = Run::on(&server, ["--key", &key, "true"]);
         refused(&server, run, 78, &[&key]);

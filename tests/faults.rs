@@ -17,18 +17,12 @@ fn refused(outcome: Outcome, status: i32, part: &str) {
     let text = outcome.stderr_text();
     outcome.check(!text.contains("held by"), "never busy");
     outcome.check(!text.contains("panicked"), "no panic");
-    outcome
-        .stderr_contains("redlock-run: ")
-        .stderr_contains(part)
-        .expect_status(status);
+    outcome.stderr_contains("redlock-run: ").stderr_contains(part).expect_status(status);
 }
 
 /// One try with the URL, or a wait of a second.
 fn tried(url: &str, options: &[&str]) -> Outcome {
-    let args = ["--key", KEY]
-        .iter()
-        .chain(options)
-        .chain(&["--", "echo", "ran"]);
+    let args = ["--key", KEY].iter().chain(options).chain(&["--", "echo", "ran"]);
     Run::without_url(args).env("REDLOCK_RUN_URL", url).finish()
 }
 
@@ -47,11 +41,7 @@ fn a_closed_port_is_69_and_the_address_is_named() {
 
 #[test]
 fn a_socket_that_is_not_there_is_69() {
-    refused(
-        tried("unix:///no/such/socket", &["-n"]),
-        69,
-        "/no/such/socket",
-    );
+    refused(tried("unix:///no/such/socket", &["-n"]), 69, "/no/such/socket");
     refused(tried("/no/such/socket", &["-n"]), 69, "/no/such/socket");
 }
 
@@ -59,11 +49,7 @@ fn a_socket_that_is_not_there_is_69() {
 fn a_host_that_does_not_exist_is_69_within_the_connect_timeout() {
     let outcome = tried("redis://no-such-host.invalid", &["-n"]);
     // 2 s for the name, and a busy machine.
-    refused(
-        outcome.within(Duration::from_secs(6)),
-        69,
-        "no-such-host.invalid",
-    );
+    refused(outcome.within(Duration::from_secs(6)), 69, "no-such-host.invalid");
 }
 
 #[test]
@@ -83,13 +69,7 @@ fn a_redis_that_does_not_answer_is_69_within_connect_and_two_command_timeouts() 
     let outcome = sh(&server, &["-n"], "echo ran").finish();
     // 2 s + 2 × 1 s, and a busy machine.
     refused(outcome.within(Duration::from_millis(5500)), 69, "timed out");
-    let options = [
-        "-n",
-        "--connect-timeout",
-        "300ms",
-        "--command-timeout",
-        "300ms",
-    ];
+    let options = ["-n", "--connect-timeout", "300ms", "--command-timeout", "300ms"];
     let outcome = sh(&server, &options, "echo ran").finish();
     // 0.9 s, and a busy machine.
     refused(outcome.within(Duration::from_millis(2400)), 69, "timed out");
@@ -124,9 +104,7 @@ fn a_demoted_primary_that_still_shows_a_lock_is_unavailable_not_busy() {
 #[test]
 fn missing_replicas_are_unavailable_and_waited_for() {
     let server = Server::start();
-    server
-        .redis
-        .tell(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    server.redis.tell(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     refused(sh(&server, &["-n"], "echo ran").finish(), 69, "NOREPLICAS");
     waited_out(&server, &["CONFIG", "SET", "min-replicas-to-write", "0"]);
 }
@@ -149,9 +127,7 @@ fn a_failing_snapshot_is_unavailable() {
     // name ends in the child's pid, so the directory itself must go: the socket stays open.
     let gone = server.dir().join("gone");
     fs::create_dir(&gone).expect("a directory");
-    server
-        .redis
-        .tell(&["CONFIG", "SET", "dir", gone.to_str().expect("a path")]);
+    server.redis.tell(&["CONFIG", "SET", "dir", gone.to_str().expect("a path")]);
     fs::remove_dir(&gone).expect("to be removed");
     server.redis.tell(&["BGSAVE"]);
     wait_until("the snapshot has failed", SOON, || {
@@ -165,10 +141,7 @@ fn a_failing_snapshot_is_unavailable() {
 fn a_redis_that_loads_its_data_is_unavailable_and_waited_for() {
     let mut server = loading(&["--loading-process-events-interval-bytes", "1024"]);
     refused(sh(&server, &["-n"], "echo ran").finish(), 69, "LOADING");
-    sh(&server, &["-w", "60s", "-q"], "echo ran")
-        .finish()
-        .stdout("ran\n")
-        .expect_status(0);
+    sh(&server, &["-w", "60s", "-q"], "echo ran").finish().stdout("ran\n").expect_status(0);
     server.kill();
 }
 
@@ -188,9 +161,7 @@ fn loading(args: &[&str]) -> Server {
 fn too_many_clients_are_unavailable() {
     let server = Server::start_with(&["--maxclients", "1"]);
     let occupant = UnixStream::connect(server.socket()).expect("the one client");
-    wait_until("the place is taken", SOON, || {
-        server.redis.try_query::<String>(&["PING"]).is_err()
-    });
+    wait_until("the place is taken", SOON, || server.redis.try_query::<String>(&["PING"]).is_err());
     let outcome = sh(&server, &["-n"], "echo ran").finish();
     refused(outcome.within(Duration::from_secs(5)), 69, "redlock-run: ");
     drop(occupant);
@@ -207,37 +178,18 @@ fn a_cluster_node_without_slots_is_unavailable() {
 fn a_full_redis_is_never_called_busy() {
     let server = Server::start();
     server.redis.tell(&["CONFIG", "SET", "maxmemory", "1"]);
-    sh(&server, &["-n"], "echo ran")
-        .finish()
-        .stdout("ran\n")
-        .expect_status(0);
+    sh(&server, &["-n"], "echo ran").finish().stdout("ran\n").expect_status(0);
 }
 
 #[test]
 fn replies_that_no_test_can_provoke_are_classed_by_their_code() {
     let table = [
-        (
-            "-OOM command not allowed when used memory > 'maxmemory'.",
-            69,
-            "OOM",
-        ),
+        ("-OOM command not allowed when used memory > 'maxmemory'.", 69, "OOM"),
         ("-MASTERDOWN Link with MASTER is down", 69, "MASTERDOWN"),
         ("-BUSY Redis is busy running a script.", 69, "BUSY"),
-        (
-            "-TRYAGAIN Multiple keys request during rehashing of slot",
-            69,
-            "TRYAGAIN",
-        ),
-        (
-            "-ERR max number of clients reached",
-            69,
-            "max number of clients",
-        ),
-        (
-            "-LOADING Redis is loading the dataset in memory",
-            69,
-            "LOADING",
-        ),
+        ("-TRYAGAIN Multiple keys request during rehashing of slot", 69, "TRYAGAIN"),
+        ("-ERR max number of clients reached", 69, "max number of clients"),
+        ("-LOADING Redis is loading the dataset in memory", 69, "LOADING"),
         // Redis 6.2 puts its own words before the code of an error inside a script.
         (
             "-ERR Error running script (call to f_1): @user_script:4: -NOREPLICAS Not enough good replicas to write.",
@@ -245,11 +197,7 @@ fn replies_that_no_test_can_provoke_are_classed_by_their_code() {
             "NOREPLICAS",
         ),
         ("-NOAUTH Authentication required.", 77, "authentication"),
-        (
-            "-NOPERM this user has no permissions to run the 'eval' command",
-            77,
-            "eval",
-        ),
+        ("-NOPERM this user has no permissions to run the 'eval' command", 77, "eval"),
         (
             "-ERR Error running script: @user_script:4: @user_script: 4: -NOPERM this user has no permissions",
             77,
@@ -260,19 +208,12 @@ fn replies_that_no_test_can_provoke_are_classed_by_their_code() {
             77,
             "redlock-run: ",
         ),
-        (
-            "-WRONGTYPE Operation against a key holding the wrong kind of value",
-            76,
-            "redlock-run: ",
-        ),
+        ("-WRONGTYPE Operation against a key holding the wrong kind of value", 76, "redlock-run: "),
     ];
     for (reply, status, part) in table {
         let fake = Fake::answering(&format!("{reply}\r\n"));
         let text = tried(&fake.url(), &["-n"]);
-        let lower = text
-            .stderr_text()
-            .to_lowercase()
-            .contains(&part.to_lowercase());
+        let lower = text.stderr_text().to_lowercase().contains(&part.to_lowercase());
         text.check(lower, part);
         refused(text, status, "");
     }
@@ -280,17 +221,11 @@ fn replies_that_no_test_can_provoke_are_classed_by_their_code() {
 
 #[test]
 fn what_is_no_redis_is_76() {
-    for reply in [
-        "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
-        "220 mail ready\r\n",
-        "SSH-2.0-x\r\n",
-    ] {
+    for reply in
+        ["HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "220 mail ready\r\n", "SSH-2.0-x\r\n"]
+    {
         let fake = Fake::answering(reply);
-        refused(
-            tried(&fake.url(), &["-n"]).within(Duration::from_secs(6)),
-            76,
-            "",
-        );
+        refused(tried(&fake.url(), &["-n"]).within(Duration::from_secs(6)), 76, "");
     }
 }
 
@@ -335,9 +270,7 @@ fn an_outage_while_waiting_costs_one_line_not_one_per_try() {
     let before = run.stderr_so_far();
     // Two seconds on purpose: tries go on, and none of them may print.
     stays("still waiting", Duration::from_secs(2), || true);
-    let new = run.stderr_so_far()[before.len()..]
-        .matches("cannot reach")
-        .count();
+    let new = run.stderr_so_far()[before.len()..].matches("cannot reach").count();
     assert_eq!(new, 0, "{}", run.stderr_so_far());
     server.start_again();
     run.wait_for_stdout("ran\n");

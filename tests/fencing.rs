@@ -9,19 +9,13 @@ use crate::support::jobs::sh;
 fn token(server: &Server) -> u64 {
     let outcome = sh(server, &[], "echo $REDLOCK_RUN_FENCING_TOKEN").finish();
     let text = outcome.stdout_text();
-    outcome.check(
-        text.trim().bytes().all(|byte| byte.is_ascii_digit()),
-        "digits",
-    );
+    outcome.check(text.trim().bytes().all(|byte| byte.is_ascii_digit()), "digits");
     outcome.any_output().expect_status(0);
     text.trim().parse().expect("a fencing token")
 }
 
 fn micros_now() -> u128 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("a clock")
-        .as_micros()
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_micros()
 }
 
 #[test]
@@ -36,10 +30,7 @@ fn it_starts_from_the_servers_time_in_microseconds() {
     let server = Server::start();
     let before = micros_now();
     let token = u128::from(token(&server));
-    assert!(
-        (before..=micros_now()).contains(&token),
-        "{token} after {before}"
-    );
+    assert!((before..=micros_now()).contains(&token), "{token} after {before}");
 }
 
 #[test]
@@ -60,10 +51,7 @@ fn a_counter_ahead_of_the_clock_is_counted_on_from() {
     // 2⁵² is in the year 2112, and its successor is still exact in a double.
     server.redis.tell(&["SET", "job:fence", "4503599627370496"]);
     assert_eq!(token(&server), 4_503_599_627_370_497);
-    assert_eq!(
-        server.redis.get("job:fence").as_deref(),
-        Some("4503599627370497")
-    );
+    assert_eq!(server.redis.get("job:fence").as_deref(), Some("4503599627370497"));
 }
 
 #[test]
@@ -72,10 +60,7 @@ fn a_foreign_value_at_the_counter_counts_as_zero() {
     for value in ["", "abc", "nan", "inf", "-5"] {
         server.redis.tell(&["SET", "job:fence", value]);
         let before = micros_now();
-        assert!(
-            u128::from(token(&server)) + 1_000_000 >= before,
-            "after {value:?}"
-        );
+        assert!(u128::from(token(&server)) + 1_000_000 >= before, "after {value:?}");
     }
 }
 
@@ -99,10 +84,7 @@ fn the_counter_holds_what_the_job_was_told() {
 fn without_fencing_there_is_no_counter_and_the_job_is_told_nothing() {
     let server = Server::start();
     let script = "echo \"${REDLOCK_RUN_FENCING_TOKEN-unset}\"";
-    sh(&server, &["--no-fencing"], script)
-        .finish()
-        .stdout("unset\n")
-        .expect_status(0);
+    sh(&server, &["--no-fencing"], script).finish().stdout("unset\n").expect_status(0);
     assert!(!server.redis.exists("job:fence"));
 }
 
@@ -111,8 +93,6 @@ fn a_busy_attempt_takes_no_number() {
     let server = Server::start();
     let first = token(&server);
     server.redis.tell(&["SET", "job", "foreign"]);
-    sh(&server, &["-n", "-q"], "true")
-        .finish()
-        .expect_status(75);
+    sh(&server, &["-n", "-q"], "true").finish().expect_status(75);
     assert_eq!(server.redis.get("job:fence"), Some(first.to_string()));
 }

@@ -13,10 +13,7 @@ fn is_fresh(args: &[&str], file: &str) {
     outcome.stdout(&printed).expect_status(0);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     let checked_in = fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        !printed.is_empty() && printed == checked_in,
-        "{file} is stale: run `make generate`"
-    );
+    assert!(!printed.is_empty() && printed == checked_in, "{file} is stale: run `make generate`");
 }
 
 #[test]
@@ -41,10 +38,7 @@ fn the_man_page_is_fresh() {
 
 #[test]
 fn an_unknown_shell_is_64() {
-    Run::without_url(["completions", "tcsh"])
-        .finish()
-        .stderr_contains("tcsh")
-        .expect_status(64);
+    Run::without_url(["completions", "tcsh"]).finish().stderr_contains("tcsh").expect_status(64);
 }
 
 #[test]
@@ -52,16 +46,6 @@ fn the_bash_completion_loads_and_completes() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("completions/redlock-run.bash");
     let script = "source \"$1\"; COMP_WORDS=(redlock-run --no); COMP_CWORD=1; \
                   _redlock-run redlock-run --no redlock-run; echo \"${COMPREPLY[@]}\"";
-    let args = [
-        "--norc",
-        "-c",
-        script,
-        "bash",
-        file.to_str().expect("a path"),
-    ];
-    Run::of("bash", args)
-        .finish()
-        .stdout_contains("--no-fencing")
-        .stdout_contains("--note")
-        .expect_status(0);
+    let args = ["--norc", "-c", script, "bash", file.to_str().expect("a path")];
+    Run::of("bash", args).finish().stdout_contains("--no-fencing").stdout_contains("--note").expect_status(0);
 }

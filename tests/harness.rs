@@ -25,13 +25,7 @@ fn a_wrong_status_or_stream_fails_and_shows_all() {
     let message = failure_of("echo out; echo err >&2; exit 3", |outcome| {
         outcome.any_output().expect_status(0);
     });
-    for part in [
-        "expected status 0",
-        "exit 3",
-        "out",
-        "err",
-        "exit status: 3",
-    ] {
+    for part in ["expected status 0", "exit 3", "out", "err", "exit status: 3"] {
         assert!(message.contains(part), "{part:?} is not in {message}");
     }
     failure_of("echo out", |outcome| outcome.expect_status(0));
@@ -55,14 +49,10 @@ fn a_dropped_run_takes_its_whole_job_with_it() {
     let script = "(setsid sleep 60 &) ; sleep 60 & echo ready; wait";
     let mut run = Run::of("sh", ["-c", script]).spawn();
     run.wait_for_stdout("ready\n");
-    wait_until("the shell and both sleeps are there", SOON, || {
-        run.processes().len() >= 3
-    });
+    wait_until("the shell and both sleeps are there", SOON, || run.processes().len() >= 3);
     let all = run.processes();
     drop(run);
-    wait_until("all are dead", SOON, || {
-        all.iter().all(crate::support::Process::is_dead)
-    });
+    wait_until("all are dead", SOON, || all.iter().all(crate::support::Process::is_dead));
 }
 
 #[test]
@@ -88,15 +78,10 @@ fn the_proxy_passes_spoils_and_counts() {
     proxy.set(Mode::SwallowReplies);
     let mut stream = UnixStream::connect(proxy.url().trim_start_matches("unix://")).expect("proxy");
     stream.write_all(b"INCR a\r\n").expect("a request");
-    wait_until("the request is carried out", SOON, || {
-        server.redis.get("a").as_deref() == Some("2")
-    });
+    wait_until("the request is carried out", SOON, || server.redis.get("a").as_deref() == Some("2"));
     proxy.set(Mode::Reset);
     let ended = stream.read(&mut [0; 8]);
-    assert!(
-        !matches!(ended, Ok(1..)),
-        "a swallowed reply came: {ended:?}"
-    );
+    assert!(!matches!(ended, Ok(1..)), "a swallowed reply came: {ended:?}");
     assert!(client.try_query::<String>(&["PING"]).is_err());
     proxy.set(Mode::Trickle(Duration::from_millis(1)));
     assert_eq!(client.get("a").as_deref(), Some("2"));

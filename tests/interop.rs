@@ -53,11 +53,7 @@ fn succeeds(command: &mut Command) -> bool {
 fn redis_py(python: &Path, server: &Server, lease: &str, code: &str) -> Running {
     let socket = server.socket();
     let script = format!("{PRELUDE}{code}");
-    Run::of(
-        python,
-        ["-c", &script, socket.to_str().expect("a path"), lease],
-    )
-    .spawn()
+    Run::of(python, ["-c", &script, socket.to_str().expect("a path"), lease]).spawn()
 }
 
 #[test]
@@ -66,15 +62,10 @@ fn redis_py_is_kept_out_while_we_hold_the_lock() {
     let server = Server::start();
     let _run = holding(&server, &[]);
     let value = server.redis.get(KEY);
-    redis_py(
-        python,
-        &server,
-        "0",
-        "say(lock.acquire(blocking=False), lock.locked())\n",
-    )
-    .finish()
-    .stdout("False True\n")
-    .expect_status(0);
+    redis_py(python, &server, "0", "say(lock.acquire(blocking=False), lock.locked())\n")
+        .finish()
+        .stdout("False True\n")
+        .expect_status(0);
     assert_eq!(server.redis.get(KEY), value);
 }
 
@@ -83,16 +74,12 @@ fn redis_py_takes_the_lock_after_our_release_within_its_own_poll() {
     let Some(python) = python() else { return };
     let server = Server::start();
     let run = holding(&server, &[]);
-    let code =
-        "say('waits'); say(lock.acquire(blocking_timeout=30)); lock.release(); say('done')\n";
+    let code = "say('waits'); say(lock.acquire(blocking_timeout=30)); lock.release(); say('done')\n";
     let mut other = redis_py(python, &server, "10", code);
     other.wait_for_stdout("waits\n");
     run.signal(nix::sys::signal::Signal::SIGTERM);
     other.wait_for_stdout("True\n");
-    other
-        .finish()
-        .stdout("waits\nTrue\ndone\n")
-        .expect_status(0);
+    other.finish().stdout("waits\nTrue\ndone\n").expect_status(0);
     assert!(!server.redis.exists(KEY));
 }
 
@@ -105,26 +92,16 @@ fn redis_py_keeps_us_out_and_we_take_over_within_a_second_and_a_quarter() {
                     time.sleep(2); lock.release(); say(time.time())\n";
         let mut other = redis_py(python, &server, lease, code);
         other.wait_for_stdout("held\n");
-        sh(&server, &["-n", "-q"], "echo ran")
-            .finish()
-            .expect_status(75);
+        sh(&server, &["-n", "-q"], "echo ran").finish().expect_status(75);
         let ours = sh(&server, &["-w", "60s", "-q"], "date +%s.%N").finish();
         let taken: f64 = ours.stdout_text().trim().parse().expect("a time");
         ours.any_output().expect_status(0);
         let outcome = other.finish();
-        let freed: f64 = outcome
-            .stdout_text()
-            .lines()
-            .nth(1)
-            .and_then(|line| line.parse().ok())
-            .expect("a time");
+        let freed: f64 =
+            outcome.stdout_text().lines().nth(1).and_then(|line| line.parse().ok()).expect("a time");
         outcome.any_output().expect_status(0);
         // 1.25 s is the promise, the rest is for starting `date` on a busy machine.
-        assert!(
-            taken - freed < 2.25,
-            "{} s after the release",
-            taken - freed
-        );
+        assert!(taken - freed < 2.25, "{} s after the release", taken - freed);
     }
 }
 

@@ -11,61 +11,21 @@ struct Rule {
 }
 
 /// nix is also what layer 0 reads clocks and writes with, and what a connection's sockets need.
-const SYSTEM: &[&str] = &[
-    "child/",
-    "exit_status.rs",
-    "messages.rs",
-    "escape.rs",
-    "duration.rs",
-    "clock.rs",
-    "node/connection",
-];
+const SYSTEM: &[&str] =
+    &["child/", "exit_status.rs", "messages.rs", "escape.rs", "duration.rs", "clock.rs", "node/connection"];
 
 const RULES: &[Rule] = &[
-    Rule {
-        word: "redis::",
-        only_in: &["node/"],
-    },
-    Rule {
-        word: "nix::",
-        only_in: SYSTEM,
-    },
-    Rule {
-        word: "libc::",
-        only_in: SYSTEM,
-    },
-    Rule {
-        word: "signal_hook::",
-        only_in: &["child/"],
-    },
-    Rule {
-        word: "clap::",
-        only_in: &["cli.rs"],
-    },
-    Rule {
-        word: "unsafe",
-        only_in: &["child/"],
-    },
-    Rule {
-        word: "crate::lock",
-        only_in: &["lock/", "config.rs", "run.rs", "verbs/"],
-    },
-    Rule {
-        word: "crate::child",
-        only_in: &["child/", "config.rs", "run.rs", "verbs/"],
-    },
-    Rule {
-        word: "crate::node",
-        only_in: &["node/", "lock/", "config.rs", "run.rs", "verbs/"],
-    },
-    Rule {
-        word: "crate::cli",
-        only_in: &["cli.rs", "config.rs", "run.rs", "verbs/", "lib.rs"],
-    },
-    Rule {
-        word: "anyhow::",
-        only_in: &["cli.rs", "config.rs", "run.rs", "verbs/", "lib.rs"],
-    },
+    Rule { word: "redis::", only_in: &["node/"] },
+    Rule { word: "nix::", only_in: SYSTEM },
+    Rule { word: "libc::", only_in: SYSTEM },
+    Rule { word: "signal_hook::", only_in: &["child/"] },
+    Rule { word: "clap::", only_in: &["cli.rs"] },
+    Rule { word: "unsafe", only_in: &["child/"] },
+    Rule { word: "crate::lock", only_in: &["lock/", "config.rs", "run.rs", "verbs/"] },
+    Rule { word: "crate::child", only_in: &["child/", "config.rs", "run.rs", "verbs/"] },
+    Rule { word: "crate::node", only_in: &["node/", "lock/", "config.rs", "run.rs", "verbs/"] },
+    Rule { word: "crate::cli", only_in: &["cli.rs", "config.rs", "run.rs", "verbs/", "lib.rs"] },
+    Rule { word: "anyhow::", only_in: &["cli.rs", "config.rs", "run.rs", "verbs/", "lib.rs"] },
 ];
 
 /// Everything below `src/` with its path there.
@@ -121,12 +81,7 @@ fn violations(path: &str, text: &str) -> Vec<String> {
         let lines = text.lines().enumerate();
         let wrong = lines.filter(|(_, line)| says(code(line), rule.word));
         found.extend(wrong.map(|(number, _)| {
-            format!(
-                "src/{path}:{}: {} belongs into {:?}",
-                number + 1,
-                rule.word,
-                rule.only_in
-            )
+            format!("src/{path}:{}: {} belongs into {:?}", number + 1, rule.word, rule.only_in)
         }));
     }
     found
@@ -136,10 +91,7 @@ fn violations(path: &str, text: &str) -> Vec<String> {
 fn every_layer_uses_only_what_lies_below_it() {
     let sources = sources();
     assert!(!sources.is_empty());
-    let wrong: Vec<String> = sources
-        .iter()
-        .flat_map(|(path, text)| violations(path, text))
-        .collect();
+    let wrong: Vec<String> = sources.iter().flat_map(|(path, text)| violations(path, text)).collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 

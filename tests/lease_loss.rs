@@ -38,7 +38,8 @@ fn a_deleted_key_stops_the_job() {
 fn losing_the_lock_stops_the_job_and_spares_the_new_holder() {
     let server = Server::start();
     let mut run = started(&server, &[], ENDS_CLEANLY);
-    let value = r#"{"token":"x","holder":"ci@runner-9","pid":7,"program":"p","since":"2026-11-30T07:02:11Z"}"#;
+    let value =
+        r#"{"token":"x","holder":"ci@runner-9","pid":7,"program":"p","since":"2026-11-30T07:02:11Z"}"#;
     server.redis.tell(&["SET", KEY, value, "PX", "60000"]);
     run.finish()
         .stdout_contains("bye")
@@ -48,10 +49,7 @@ fn losing_the_lock_stops_the_job_and_spares_the_new_holder() {
     assert_eq!(server.redis.get(KEY).as_deref(), Some(value));
     // 60 s less the seconds that the test took: neither extended nor cut.
     assert!((30_000..60_000).contains(&server.redis.pttl(KEY)));
-    assert!(
-        !server.redis.exists("job:wake"),
-        "no baton: nothing was released"
-    );
+    assert!(!server.redis.exists("job:wake"), "no baton: nothing was released");
 }
 
 #[test]
@@ -60,10 +58,7 @@ fn a_key_that_became_something_else_is_a_lost_lock() {
     let mut run = started(&server, &[], ENDS_CLEANLY);
     server.redis.tell(&["DEL", KEY]);
     server.redis.tell(&["RPUSH", KEY, "x"]);
-    run.finish()
-        .stdout_contains("bye")
-        .stderr_contains("lost lock 'job'")
-        .expect_status(79);
+    run.finish().stdout_contains("bye").stderr_contains("lost lock 'job'").expect_status(79);
     assert_eq!(server.redis.query::<u64>(&["LLEN", KEY]), 1);
 }
 
@@ -72,10 +67,7 @@ fn a_job_that_ignores_term_is_killed_after_the_grace() {
     let server = Server::start();
     let mut run = started(&server, &[], IGNORES_TERM);
     server.redis.tell(&["DEL", KEY]);
-    run.finish()
-        .any_output()
-        .within(Duration::from_secs(15))
-        .expect_status(79);
+    run.finish().any_output().within(Duration::from_secs(15)).expect_status(79);
     assert!(run.processes().is_empty());
 }
 
@@ -112,10 +104,7 @@ fn the_first_signal_is_the_one_asked_for() {
     let script = "trap 'echo usr1; exit 0' USR1; echo $$; while :; do sleep 0.02; done";
     let mut run = started(&server, &["--signal", "USR1"], script);
     server.redis.tell(&["DEL", KEY]);
-    run.finish()
-        .stdout_contains("usr1")
-        .stderr_contains("lost lock 'job'")
-        .expect_status(79);
+    run.finish().stdout_contains("usr1").stderr_contains("lost lock 'job'").expect_status(79);
 }
 
 /// Ends the job only after the key was changed, with a lease so long that only the release
@@ -128,10 +117,7 @@ fn noticed_at_the_release(change: &[&str], script_end: &str, status: i32) -> Ser
     run.job();
     server.redis.tell(change);
     gate.open();
-    run.finish()
-        .stdout(run.stdout_so_far())
-        .stderr_contains("lost")
-        .expect_status(status);
+    run.finish().stdout(run.stdout_so_far()).stderr_contains("lost").expect_status(status);
     server
 }
 
@@ -156,10 +142,7 @@ fn the_release_never_deletes_a_foreign_value() {
 fn warned(script_end: &str, status: i32) {
     let server = Server::start();
     let gate = Gate::new(&server);
-    let script = format!(
-        "trap 'echo term' TERM; echo $$; {}; {script_end}",
-        gate.wait()
-    );
+    let script = format!("trap 'echo term' TERM; echo $$; {}; {script_end}", gate.wait());
     let mut run = started(&server, &["--on-lost", "warn"], &script);
     server.redis.tell(&["SET", KEY, "foreign"]);
     run.wait_for_stderr("lost lock 'job'");
@@ -234,9 +217,7 @@ fn another_run_can_take_the_lock_that_was_lost() {
     let mut run = sh(&server, &["--ttl", "1s"], SLEEPS).spawn();
     let job: Process = run.job();
     server.redis.tell(&["DEL", KEY]);
-    Run::on(&server, ["--key", KEY, "true"])
-        .finish()
-        .expect_status(0);
+    Run::on(&server, ["--key", KEY, "true"]).finish().expect_status(0);
     run.finish().any_output().expect_status(79);
     assert!(job.is_dead());
 }

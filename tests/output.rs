@@ -14,11 +14,7 @@ use crate::support::{Run, Running, Server, wait_until};
 #[test]
 fn success_prints_nothing_of_ours() {
     let server = Server::start();
-    sh(&server, &[], "echo out; echo err >&2")
-        .finish()
-        .stdout("out\n")
-        .stderr("err\n")
-        .expect_status(0);
+    sh(&server, &[], "echo out; echo err >&2").finish().stdout("out\n").stderr("err\n").expect_status(0);
 }
 
 /// `etcdctl lock` prints the key on stdout; captured output must be the job's alone.
@@ -26,10 +22,7 @@ fn success_prints_nothing_of_ours() {
 fn captured_output_is_the_jobs_own() {
     let server = Server::start();
     let line = "[ \"$(redlock-run --key job -- echo hi)\" = hi ]";
-    Run::of("sh", ["-c", line])
-        .env("REDLOCK_RUN_URL", server.url())
-        .finish()
-        .expect_status(0);
+    Run::of("sh", ["-c", line]).env("REDLOCK_RUN_URL", server.url()).finish().expect_status(0);
 }
 
 #[test]
@@ -45,15 +38,9 @@ fn busy_is_one_line_and_a_skipped_run_that_is_fine_is_silent() {
         .stderr_contains("; it expires in ")
         .stderr_contains("s unless renewed\n")
         .expect_status(75);
-    sh(&server, &["-n", "-E", "0"], "echo ran")
-        .finish()
-        .expect_status(0);
-    sh(&server, &["-n", "-q"], "echo ran")
-        .finish()
-        .expect_status(75);
-    sh(&server, &["-q", "-w", "600ms"], "echo ran")
-        .finish()
-        .expect_status(75);
+    sh(&server, &["-n", "-E", "0"], "echo ran").finish().expect_status(0);
+    sh(&server, &["-n", "-q"], "echo ran").finish().expect_status(75);
+    sh(&server, &["-q", "-w", "600ms"], "echo ran").finish().expect_status(75);
 }
 
 #[test]
@@ -77,23 +64,14 @@ fn quiet_does_not_hide_trouble() {
 fn a_short_wait_is_silent_and_a_longer_one_says_once_who_holds_the_lock() {
     let server = Server::start();
     server.redis.tell(&["SET", KEY, "foreign", "PX", "250"]);
-    sh(&server, &[], "echo ran")
-        .finish()
-        .stdout("ran\n")
-        .expect_status(0);
+    sh(&server, &[], "echo ran").finish().stdout("ran\n").expect_status(0);
     let holder = holding(&server, &[]);
     let mut waiter = sh(&server, &[], "echo ran").spawn();
     let told = format!("(pid {}, sh)", holder.pid());
     waiter.wait_for_stderr(&told);
     // Two seconds on purpose: the next line is due at 10 s, not with each try.
-    stays("one line", Duration::from_secs(2), || {
-        waiter.stderr_so_far().lines().count() == 1
-    });
-    assert!(
-        waiter
-            .stderr_so_far()
-            .starts_with("redlock-run: lock 'job' is held by ")
-    );
+    stays("one line", Duration::from_secs(2), || waiter.stderr_so_far().lines().count() == 1);
+    assert!(waiter.stderr_so_far().starts_with("redlock-run: lock 'job' is held by "));
     holder.signal(nix::sys::signal::Signal::SIGTERM);
     waiter.finish().any_output().expect_status(0);
 }
@@ -102,9 +80,7 @@ fn a_short_wait_is_silent_and_a_longer_one_says_once_who_holds_the_lock() {
 fn a_new_holder_is_announced() {
     let server = Server::start();
     let value = |holder: &str| {
-        format!(
-            r#"{{"token":"x","holder":"{holder}","pid":7,"program":"p","since":"2026-11-30T07:02:11Z"}}"#
-        )
+        format!(r#"{{"token":"x","holder":"{holder}","pid":7,"program":"p","since":"2026-11-30T07:02:11Z"}}"#)
     };
     server.redis.tell(&["SET", KEY, &value("one@a")]);
     let mut waiter = sh(&server, &[], "echo ran").spawn();
@@ -169,26 +145,18 @@ fn without_stderr(server: &Server, options: &str, script: &str) -> Running {
 #[test]
 fn a_closed_stderr_concerns_neither_the_lock_nor_the_job() {
     let server = Server::start();
-    without_stderr(&server, "-v", "exit 3")
-        .finish()
-        .expect_status(3);
+    without_stderr(&server, "-v", "exit 3").finish().expect_status(3);
     let mut run = without_stderr(&server, "-v --ttl 1s", IGNORES_TERM);
     let job = run.job();
     server.redis.tell(&["DEL", KEY]);
     run.finish().any_output().expect_status(79);
     assert!(job.is_dead());
     server.redis.tell(&["SET", KEY, "foreign"]);
-    without_stderr(&server, "-n", "true")
-        .finish()
-        .expect_status(75);
+    without_stderr(&server, "-n", "true").finish().expect_status(75);
 }
 
 /// A run whose stderr is a pipe that is full and that nobody reads.
-fn with_full_stderr(
-    server: &Server,
-    options: &[&str],
-    script: &str,
-) -> (Running, std::io::PipeReader) {
+fn with_full_stderr(server: &Server, options: &[&str], script: &str) -> (Running, std::io::PipeReader) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a pipe");
     while writer.write(&[b'x'; 4096]).is_ok() {}
@@ -218,9 +186,7 @@ fn a_full_stderr_does_not_stop_a_waiter() {
     server.redis.tell(&["SET", KEY, "foreign"]);
     let (mut run, _reader) = with_full_stderr(&server, &["-v"], "echo ran");
     // Beyond the 400 ms after which it wants to say that it waits.
-    stays("waiting", Duration::from_millis(700), || {
-        run.stdout_so_far().is_empty()
-    });
+    stays("waiting", Duration::from_millis(700), || run.stdout_so_far().is_empty());
     server.redis.tell(&["DEL", KEY]);
     run.wait_for_stdout("ran\n");
     run.finish().stdout("ran\n").expect_status(0);
@@ -233,10 +199,7 @@ fn a_backtrace_setting_changes_nothing() {
         .env("REDLOCK_RUN_URL", "unix:///no/such/socket")
         .env("RUST_BACKTRACE", "1")
         .finish();
-    outcome.check(
-        !outcome.stderr_text().contains("stack backtrace"),
-        "no backtrace",
-    );
+    outcome.check(!outcome.stderr_text().contains("stack backtrace"), "no backtrace");
     outcome.stderr_contains("redlock-run: ").expect_status(69);
 }
 
@@ -267,9 +230,7 @@ fn a_long_wait_is_reported_again_after_ten_seconds() {
     server.redis.tell(&["SET", KEY, "foreign"]);
     let waiter = sh(&server, &["-w", "60s"], "echo ran").spawn();
     // The rule is the ten seconds, so the test takes them.
-    wait_until("a second line", Duration::from_secs(16), || {
-        waiter.stderr_so_far().lines().count() >= 2
-    });
+    wait_until("a second line", Duration::from_secs(16), || waiter.stderr_so_far().lines().count() >= 2);
     let after = waiter.started().elapsed();
     assert!(after > Duration::from_secs(9), "already after {after:?}");
     assert_eq!(waiter.stderr_so_far().lines().count(), 2);
@@ -279,9 +240,7 @@ fn a_long_wait_is_reported_again_after_ten_seconds() {
 fn terminals_get_no_colour_codes_when_stderr_is_a_file() {
     let server = Server::start();
     server.redis.tell(&["SET", KEY, "foreign"]);
-    let outcome = sh(&server, &["-n"], "true")
-        .env("TERM", "xterm-256color")
-        .finish();
+    let outcome = sh(&server, &["-n"], "true").env("TERM", "xterm-256color").finish();
     outcome.check(!outcome.stderr.contains(&0x1b), "no escape character");
     outcome.stderr_contains("job").expect_status(75);
 }

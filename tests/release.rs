@@ -12,9 +12,7 @@ use crate::support::{Run, Server, wait_until};
 fn the_key_is_gone_when_the_run_has_ended() {
     let server = Server::start();
     for status in [0, 1] {
-        sh(&server, &[], &format!("exit {status}"))
-            .finish()
-            .expect_status(status);
+        sh(&server, &[], &format!("exit {status}")).finish().expect_status(status);
         assert!(!server.redis.exists(KEY));
     }
 }
@@ -22,24 +20,18 @@ fn the_key_is_gone_when_the_run_has_ended() {
 #[test]
 fn a_release_leaves_one_baton_for_one_second() {
     let server = Server::start();
-    Run::on(&server, ["--key", KEY, "true"])
-        .finish()
-        .expect_status(0);
+    Run::on(&server, ["--key", KEY, "true"]).finish().expect_status(0);
     let left = server.redis.pttl("job:wake");
     // Gone already on a machine that stood still for a second.
     assert!((-2..=1000).contains(&left) && left != -1, "{left}");
-    wait_until("the baton is gone", SOON, || {
-        !server.redis.exists("job:wake")
-    });
+    wait_until("the baton is gone", SOON, || !server.redis.exists("job:wake"));
 }
 
 #[test]
 fn batons_do_not_pile_up() {
     let server = Server::start();
     for _ in 0..5 {
-        Run::on(&server, ["--key", KEY, "true"])
-            .finish()
-            .expect_status(0);
+        Run::on(&server, ["--key", KEY, "true"]).finish().expect_status(0);
         assert!(server.redis.query::<u64>(&["LLEN", "job:wake"]) <= 1);
     }
 }
@@ -48,9 +40,7 @@ fn batons_do_not_pile_up() {
 fn something_else_at_the_wake_key_is_left_alone() {
     let server = Server::start();
     server.redis.tell(&["SET", "job:wake", "precious"]);
-    Run::on(&server, ["--key", KEY, "true"])
-        .finish()
-        .expect_status(0);
+    Run::on(&server, ["--key", KEY, "true"]).finish().expect_status(0);
     assert_eq!(server.redis.get("job:wake").as_deref(), Some("precious"));
     assert_eq!(server.redis.pttl("job:wake"), -1);
     assert!(!server.redis.exists(KEY));
@@ -73,11 +63,7 @@ fn a_release_that_finds_redis_stopped_gives_up_soon_and_keeps_the_jobs_status() 
         .stderr_contains("expires in ")
         .expect_status(3);
     // 2 s are the release's own limit; the rest is noise.
-    assert!(
-        opened.elapsed() < Duration::from_secs(6),
-        "{:?}",
-        opened.elapsed()
-    );
+    assert!(opened.elapsed() < Duration::from_secs(6), "{:?}", opened.elapsed());
     server.resume();
     // What was sent lies in the server's socket and is still carried out.
     wait_until("the lock is gone", SOON, || !server.redis.exists(KEY));
@@ -92,10 +78,7 @@ fn a_success_stays_a_success_when_the_release_fails() {
     run.job();
     server.kill();
     gate.open();
-    run.finish()
-        .stdout(run.stdout_so_far())
-        .stderr_contains("could not release lock 'job'")
-        .expect_status(0);
+    run.finish().stdout(run.stdout_so_far()).stderr_contains("could not release lock 'job'").expect_status(0);
 }
 
 /// MagnaCapax/PMSS#905 and many more: waiting for the end of a pipe that a daemon holds.
@@ -114,8 +97,7 @@ fn a_job_that_leaves_a_daemon_returns_at_once_and_the_daemon_lives() {
 #[test]
 fn a_pipe_around_the_run_ends_with_the_job() {
     let server = Server::start();
-    let line =
-        "x=$(redlock-run --key job -- sh -c 'echo hi; sleep 600 >/dev/null 2>&1 &'); echo \"[$x]\"";
+    let line = "x=$(redlock-run --key job -- sh -c 'echo hi; sleep 600 >/dev/null 2>&1 &'); echo \"[$x]\"";
     Run::of("sh", ["-c", line])
         .env("REDLOCK_RUN_URL", server.url())
         .finish()
@@ -128,8 +110,7 @@ fn a_pipe_around_the_run_ends_with_the_job() {
 #[test]
 fn a_job_that_cleans_up_for_longer_than_its_ttl_keeps_its_lock() {
     let server = Server::start();
-    let script =
-        "exec 2>/dev/null; trap 'sleep 3; exit 3' TERM; echo $$; while :; do sleep 0.02; done";
+    let script = "exec 2>/dev/null; trap 'sleep 3; exit 3' TERM; echo $$; while :; do sleep 0.02; done";
     let mut run = sh(&server, &["--ttl", "1s"], script).spawn();
     let job = run.job();
     run.signal(Signal::SIGTERM);
@@ -166,11 +147,8 @@ fn a_job_that_was_stopped_keeps_its_lock_until_its_last_process_is_gone() {
 /// The processes in the job's own group.
 fn job_processes(all: &[crate::support::Process], wrapper: i32) -> Vec<crate::support::Process> {
     let name_is_sh = |pid| crate::support::proc::name(pid).as_deref() == Some("sh");
-    let found: Vec<_> = all
-        .iter()
-        .filter(|process| process.pid != wrapper && name_is_sh(process.pid))
-        .cloned()
-        .collect();
+    let found: Vec<_> =
+        all.iter().filter(|process| process.pid != wrapper && name_is_sh(process.pid)).cloned().collect();
     assert!(found.len() >= 2, "the shell and its subshell: {found:?}");
     found
 }
@@ -182,10 +160,7 @@ fn what_a_stopped_job_leaves_is_killed_after_kill_after() {
     let mut run = sh(&server, &["--kill-after", "500ms"], script).spawn();
     run.wait_for_stdout("ready\n");
     run.signal(Signal::SIGTERM);
-    run.finish()
-        .any_output()
-        .within(Duration::from_secs(15))
-        .expect_signal(Signal::SIGTERM);
+    run.finish().any_output().within(Duration::from_secs(15)).expect_signal(Signal::SIGTERM);
     assert!(run.processes().is_empty());
     assert!(!server.redis.exists(KEY));
 }
@@ -203,8 +178,6 @@ fn a_killed_job_releases_the_lock() {
 fn two_keys_do_not_meet() {
     let server = Server::start();
     let _one = holding(&server, &[]);
-    Run::on(&server, ["-n", "--key", "other", "true"])
-        .finish()
-        .expect_status(0);
+    Run::on(&server, ["-n", "--key", "other", "true"]).finish().expect_status(0);
     assert!(server.redis.exists(KEY));
 }

@@ -31,9 +31,7 @@ fn never_noticed(server: &Server, mut run: Running, gate: &Gate) {
 /// Waits until the lock has been extended `times` more.
 fn extended(server: &Server, times: u64) {
     let before = server.redis.calls("pexpire");
-    wait_until("it is extended", SOON, || {
-        server.redis.calls("pexpire") >= before + times
-    });
+    wait_until("it is extended", SOON, || server.redis.calls("pexpire") >= before + times);
 }
 
 fn persistent() -> Server {
@@ -55,10 +53,7 @@ fn the_lock_survives_a_job_five_times_as_long_as_its_ttl() {
         stays("between two looks", Duration::from_millis(4), || true);
     }
     assert!(!server.redis.exists(KEY), "gone right after the end");
-    assert!(
-        least >= 334,
-        "only {least} ms were left, a third of 1 s is promised"
-    );
+    assert!(least >= 334, "only {least} ms were left, a third of 1 s is promised");
     run.finish().any_output().expect_status(0);
 }
 
@@ -68,9 +63,7 @@ fn an_extension_never_shortens_the_lease() {
     let _run = holding(&server, &["--ttl", "1s"]);
     server.redis.tell(&["PEXPIRE", KEY, "60000"]);
     let before = server.redis.calls("eval");
-    wait_until("two more extensions were asked for", SOON, || {
-        server.redis.calls("eval") >= before + 2
-    });
+    wait_until("two more extensions were asked for", SOON, || server.redis.calls("eval") >= before + 2);
     // 60 s, less the few it took to see two extensions.
     assert!(server.redis.pttl(KEY) > 30_000);
 }
@@ -81,9 +74,7 @@ fn a_killed_connection_is_made_again_unseen() {
     let gate = Gate::new(&server);
     let run = watchful(&server, &["--ttl", "3s"], &gate, &server.url());
     for _ in 0..2 {
-        server
-            .redis
-            .tell(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        server.redis.tell(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
         extended(&server, 1);
     }
     never_noticed(&server, run, &gate);
@@ -152,9 +143,7 @@ fn one_failed_extension_is_repeated_until_it_succeeds() {
     let run = watchful(&server, &["--ttl", "4s"], &gate, proxy.url());
     proxy.set(Mode::Reset);
     let connections = proxy.seen().connections;
-    wait_until("an extension met the fault", SOON, || {
-        proxy.seen().connections > connections
-    });
+    wait_until("an extension met the fault", SOON, || proxy.seen().connections > connections);
     proxy.set(Mode::Pass);
     extended(&server, 2);
     never_noticed(&server, run, &gate);
@@ -179,9 +168,7 @@ fn survives(refuse: &[&str], relent: &[&str]) {
     let run = watchful(&server, &["--ttl", "6s"], &gate, &server.url());
     server.redis.tell(refuse);
     let before = server.redis.calls("eval");
-    wait_until("an extension was refused", SOON, || {
-        server.redis.calls("eval") > before
-    });
+    wait_until("an extension was refused", SOON, || server.redis.calls("eval") > before);
     server.redis.tell(relent);
     extended(&server, 1);
     never_noticed(&server, run, &gate);
@@ -189,10 +176,7 @@ fn survives(refuse: &[&str], relent: &[&str]) {
 
 #[test]
 fn a_demotion_that_is_taken_back_in_time_is_survived() {
-    survives(
-        &["REPLICAOF", "127.0.0.1", "1"],
-        &["REPLICAOF", "NO", "ONE"],
-    );
+    survives(&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]);
 }
 
 #[test]

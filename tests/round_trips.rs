@@ -43,9 +43,7 @@ fn with_a_password_it_costs_two_as_well() {
 #[test]
 fn with_a_user_and_password_in_the_url_it_costs_two_as_well() {
     let server = Server::start();
-    server
-        .redis
-        .tell(&["ACL", "SETUSER", "jobs", "on", ">S3cret", "~job*", "+@all"]);
+    server.redis.tell(&["ACL", "SETUSER", "jobs", "on", ">S3cret", "~job*", "+@all"]);
     let proxy = Proxy::on_port(&server);
     let url = proxy.url().replace("redis://", "redis://jobs:S3cret@");
     costs(&proxy, through(&server, &proxy, &["--url", &url]), 2);
@@ -66,8 +64,6 @@ fn a_busy_try_costs_one() {
     let server = Server::start();
     server.redis.tell(&["SET", KEY, "foreign"]);
     let proxy = Proxy::on_socket(&server);
-    through(&server, &proxy, &["-n", "-q"])
-        .finish()
-        .expect_status(75);
+    through(&server, &proxy, &["-n", "-q"]).finish().expect_status(75);
     assert_eq!(proxy.seen().round_trips, 1);
 }

@@ -72,16 +72,14 @@ fn a_forwarded_signal_reaches_the_jobs_whole_group() {
     let mut run = sh(&server, &[], script).spawn();
     run.wait_for_stdout("ready\n");
     run.signal(SIGTERM);
-    run.finish()
-        .stdout_contains("inner\n")
-        .stdout_contains("outer\n")
-        .expect_status(0);
+    run.finish().stdout_contains("inner\n").stdout_contains("outer\n").expect_status(0);
 }
 
 #[test]
 fn a_job_that_outlives_a_forwarded_term_is_not_killed() {
     let server = Server::start();
-    let script = "exec 2>/dev/null; trap 'sleep 1.5; echo done; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
+    let script =
+        "exec 2>/dev/null; trap 'sleep 1.5; echo done; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
     let mut run = sh(&server, &["--kill-after", "200ms"], script).spawn();
     run.job();
     run.signal(SIGTERM);
@@ -135,9 +133,7 @@ fn a_signal_ends_the_wait_for_a_dead_redis_at_once() {
     // Until it hangs in the connection: it has a socket.
     wait_until("it is connected", SOON, || {
         let files = proc::open_files(run.pid());
-        files
-            .iter()
-            .any(|(_, to)| to.to_string_lossy().starts_with("socket:"))
+        files.iter().any(|(_, to)| to.to_string_lossy().starts_with("socket:"))
     });
     let sent = Instant::now();
     run.signal(SIGTERM);
@@ -145,9 +141,7 @@ fn a_signal_ends_the_wait_for_a_dead_redis_at_once() {
     // A clean-up of the attempt on its way may take one command timeout, 1 s, more.
     assert!(sent.elapsed() < AT_ONCE * 3, "{:?}", sent.elapsed());
     server.resume();
-    wait_until("the attempt is cleaned up", SOON, || {
-        !server.redis.exists(KEY)
-    });
+    wait_until("the attempt is cleaned up", SOON, || !server.redis.exists(KEY));
 }
 
 #[test]
@@ -184,9 +178,7 @@ fn masks(server: &Server, parent: &str, under_the_lock: bool) -> String {
         args.extend([PROGRAM, "--key", KEY, "--"]);
     }
     args.extend(job);
-    let outcome = Run::of("sh", args)
-        .env("REDLOCK_RUN_URL", server.url())
-        .finish();
+    let outcome = Run::of("sh", args).env("REDLOCK_RUN_URL", server.url()).finish();
     let seen = outcome.stdout_text();
     outcome.any_output().expect_status(0);
     seen
@@ -215,9 +207,7 @@ fn ignored_and_blocked_signals_of_the_job_are_those_of_a_direct_run() {
 fn a_hang_up_ignored_at_the_start_stays_ignored() {
     let server = Server::start();
     let line = "trap '' HUP; exec redlock-run --key job -- sh -c 'echo $$; sleep 600'";
-    let mut run = Run::of("sh", ["-c", line])
-        .env("REDLOCK_RUN_URL", server.url())
-        .spawn();
+    let mut run = Run::of("sh", ["-c", line]).env("REDLOCK_RUN_URL", server.url()).spawn();
     let job = run.job();
     run.signal(SIGHUP);
     // TERM comes after HUP: had HUP ended anything, the death would be by HUP.
@@ -229,31 +219,15 @@ fn a_hang_up_ignored_at_the_start_stays_ignored() {
 #[test]
 fn a_caller_that_ignores_its_children_still_learns_their_status() {
     let server = Server::start();
-    let run = Run::of(
-        "env",
-        [
-            "--ignore-signal=CHLD",
-            PROGRAM,
-            "--key",
-            KEY,
-            "sh",
-            "-c",
-            "exit 7",
-        ],
-    );
-    run.env("REDLOCK_RUN_URL", server.url())
-        .finish()
-        .expect_status(7);
+    let run = Run::of("env", ["--ignore-signal=CHLD", PROGRAM, "--key", KEY, "sh", "-c", "exit 7"]);
+    run.env("REDLOCK_RUN_URL", server.url()).finish().expect_status(7);
 }
 
 #[test]
 fn children_that_the_caller_had_before_are_never_touched() {
     let server = Server::start();
-    let line =
-        "sleep 600 & echo $!; exec redlock-run --key job -- sh -c 'echo ready; sleep 600 & wait'";
-    let mut run = Run::of("sh", ["-c", line])
-        .env("REDLOCK_RUN_URL", server.url())
-        .spawn();
+    let line = "sleep 600 & echo $!; exec redlock-run --key job -- sh -c 'echo ready; sleep 600 & wait'";
+    let mut run = Run::of("sh", ["-c", line]).env("REDLOCK_RUN_URL", server.url()).spawn();
     run.wait_for_stdout("ready\n");
     let before: Process = run.job();
     run.signal(SIGTERM);
@@ -269,7 +243,5 @@ fn nothing_that_extends_the_lock_outlives_a_killed_wrapper() {
     let run = holding(&server, &["--ttl", "1s"]);
     run.signal(SIGKILL);
     // Twice the lease and the noise of a busy machine.
-    wait_until("the lease runs out", Duration::from_secs(5), || {
-        !server.redis.exists(KEY)
-    });
+    wait_until("the lease runs out", Duration::from_secs(5), || !server.redis.exists(KEY));
 }

@@ -15,10 +15,7 @@ fn a_held_lock_is_shown_with_its_holder_and_exits_0() {
     let run = holding(&server, &["--note", "by hand"]);
     let outcome = status(&server, &[KEY]);
     let text = outcome.stdout_text();
-    outcome.check(
-        text.starts_with("held  job  "),
-        "the state and the key first",
-    );
+    outcome.check(text.starts_with("held  job  "), "the state and the key first");
     outcome.check(text.lines().count() == 1, "one line");
     let pid = format!("  pid {}  sh  since ", run.pid());
     outcome
@@ -32,10 +29,7 @@ fn a_held_lock_is_shown_with_its_holder_and_exits_0() {
 fn a_free_lock_exits_1() {
     let server = Server::start();
     let outcome = status(&server, &[KEY]);
-    outcome.check(
-        outcome.stdout_text().starts_with("free  job"),
-        "the state and the key",
-    );
+    outcome.check(outcome.stdout_text().starts_with("free  job"), "the state and the key");
     outcome.any_output().expect_status(1);
 }
 
@@ -43,17 +37,10 @@ fn a_free_lock_exits_1() {
 fn several_keys_exit_0_only_when_all_are_held() {
     let server = Server::start();
     let _run = holding(&server, &[]);
-    server
-        .redis
-        .tell(&["SET", "theirs", "foreign", "PX", "60000"]);
-    status(&server, &[KEY, "theirs"])
-        .stdout_contains("held  theirs")
-        .expect_status(0);
+    server.redis.tell(&["SET", "theirs", "foreign", "PX", "60000"]);
+    status(&server, &[KEY, "theirs"]).stdout_contains("held  theirs").expect_status(0);
     let outcome = status(&server, &[KEY, "nobodys"]);
-    outcome.check(
-        outcome.stdout_text().lines().count() == 2,
-        "a line for each",
-    );
+    outcome.check(outcome.stdout_text().lines().count() == 2, "a line for each");
     outcome.stdout_contains("free  nobodys").expect_status(1);
 }
 
@@ -64,10 +51,8 @@ fn json_is_one_object_per_key() {
     let outcome = status(&server, &["--json", KEY, "nobodys"]);
     let text = outcome.stdout_text();
     outcome.any_output().expect_status(1);
-    let objects: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("an object"))
-        .collect();
+    let objects: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
     assert_eq!(objects.len(), 2, "{text}");
     assert_eq!(objects[0]["key"], KEY);
     assert_eq!(objects[0]["pid"], run.pid());
@@ -93,9 +78,7 @@ fn no_token_is_shown() {
 #[test]
 fn text_of_another_tool_is_escaped() {
     let server = Server::start();
-    server
-        .redis
-        .tell(&["SET", KEY, "evil \u{1b}[31m\u{202e}\u{7} text"]);
+    server.redis.tell(&["SET", KEY, "evil \u{1b}[31m\u{202e}\u{7} text"]);
     for args in [&[KEY][..], &["--json", KEY]] {
         let outcome = status(&server, args);
         let raw = outcome.stdout_text();
@@ -117,7 +100,5 @@ fn without_redis_it_is_69_and_not_free() {
 #[test]
 fn without_a_key_it_is_64() {
     let server = Server::start();
-    status(&server, &[])
-        .stderr_contains("redlock-run: ")
-        .expect_status(64);
+    status(&server, &[]).stderr_contains("redlock-run: ").expect_status(64);
 }

@@ -11,9 +11,7 @@ use crate::support::{Running, Server, wait_until};
 /// How many clients are blocked in BLPOP.
 fn blocked(server: &Server) -> u64 {
     let info: String = server.redis.query(&["INFO", "clients"]);
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix("blocked_clients:"));
+    let line = info.lines().find_map(|line| line.strip_prefix("blocked_clients:"));
     line.and_then(|count| count.parse().ok()).expect("a count")
 }
 
@@ -69,10 +67,7 @@ fn hand_off(server: &Server) -> Duration {
     let mut waiter = waiting(server, &[], ":");
     holder.signal(Signal::SIGTERM);
     wait_until("it is released", SOON, || {
-        server
-            .redis
-            .get(KEY)
-            .is_none_or(|value| !value.contains(&format!("\"pid\":{}", holder.pid())))
+        server.redis.get(KEY).is_none_or(|value| !value.contains(&format!("\"pid\":{}", holder.pid())))
     });
     let released = Instant::now();
     waiter.finish().any_output().expect_status(0);
@@ -91,11 +86,7 @@ fn a_waiter_takes_a_dead_holders_lock_when_its_lease_is_over() {
     let killed = Instant::now();
     waiter.wait_for_stdout("mine\n");
     // What was left of 2 s, at most one further wait of 1.25 s, and the machine's noise.
-    assert!(
-        killed.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        killed.elapsed()
-    );
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
     waiter.finish().any_output().expect_status(0);
 }
 
@@ -109,11 +100,7 @@ fn a_foreign_lock_is_polled_and_taken_within_a_second_and_a_quarter() {
     let freed = Instant::now();
     waiter.wait_for_stdout("mine\n");
     // 1.25 s is the promise; the rest is for starting a process on a busy machine.
-    assert!(
-        freed.elapsed() < Duration::from_millis(2250),
-        "{:?}",
-        freed.elapsed()
-    );
+    assert!(freed.elapsed() < Duration::from_millis(2250), "{:?}", freed.elapsed());
     waiter.finish().any_output().expect_status(0);
 }
 
@@ -137,9 +124,7 @@ fn a_lease_counts_from_the_attempt_that_won_it() {
     let server = Server::start();
     server.redis.tell(&["SET", KEY, "foreign", "PX", "3000"]);
     // Three times the lease: it must have been extended, too.
-    sh(&server, &["-w", "20s", "--ttl", "1s", "-q"], "sleep 3")
-        .finish()
-        .expect_status(0);
+    sh(&server, &["-w", "20s", "--ttl", "1s", "-q"], "sleep 3").finish().expect_status(0);
 }
 
 #[test]
@@ -152,9 +137,7 @@ fn a_waiter_that_leaves_passes_the_baton_on() {
     wait_until("the lock is free", SOON, || !server.redis.exists(KEY));
     leaver.signal(Signal::SIGTERM);
     leaver.signal(Signal::SIGCONT);
-    wait_until("the baton is there again", SOON, || {
-        server.redis.query::<u64>(&["LLEN", "job:wake"]) == 1
-    });
+    wait_until("the baton is there again", SOON, || server.redis.query::<u64>(&["LLEN", "job:wake"]) == 1);
     leaver.finish().any_output().expect_signal(Signal::SIGTERM);
 }
 
@@ -181,11 +164,7 @@ fn a_waiter_outlives_connections_that_are_cut_when_idle() {
     let mut holder = sh(&server, &["--ttl", "30m"], &script).spawn();
     holder.job();
     let mut waiter = waiting(&server, &["-w", "60s"], "echo mine");
-    wait_until(
-        "the waiter has tried again",
-        Duration::from_secs(30),
-        || server.redis.calls("blpop") >= 3,
-    );
+    wait_until("the waiter has tried again", Duration::from_secs(30), || server.redis.calls("blpop") >= 3);
     gate.open();
     waiter.wait_for_stdout("mine\n");
     holder.finish().any_output().expect_status(0);

@@ -42,8 +42,7 @@ impl Client {
     /// Sends one command that must succeed.
     #[track_caller]
     pub(crate) fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        self.try_query(words)
-            .unwrap_or_else(|error| panic!("{words:?}: {error}"))
+        self.try_query(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     /// Sends one command that must succeed and whose reply does not matter.
@@ -84,8 +83,7 @@ impl Client {
 
     /// Every key with its type, expiry and value, for the message of a failing test.
     pub(crate) fn keys(&self) -> String {
-        self.try_keys()
-            .unwrap_or_else(|error| format!("  (not to be read: {error})\n"))
+        self.try_keys().unwrap_or_else(|error| format!("  (not to be read: {error})\n"))
     }
 
     fn try_keys(&self) -> RedisResult<String> {

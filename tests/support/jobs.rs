@@ -47,10 +47,7 @@ impl Gate {
 
     /// A line of shell that waits until the gate is open.
     pub(crate) fn wait(&self) -> String {
-        format!(
-            "while [ ! -e '{}' ]; do sleep 0.02; done",
-            self.file.display()
-        )
+        format!("while [ ! -e '{}' ]; do sleep 0.02; done", self.file.display())
     }
 
     /// Opens the gate.

@@ -119,14 +119,9 @@ pub(crate) fn descendants(pid: i32) -> Vec<Process> {
 pub(crate) fn with_environment(entry: &str) -> Vec<Process> {
     let has_entry = |process: &Process| {
         let environment = fs::read(file(process.pid, "environ")).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|found| found == entry.as_bytes())
+        environment.split(|byte| *byte == 0).any(|found| found == entry.as_bytes())
     };
-    all()
-        .into_iter()
-        .filter(|process| !process.is_dead() && has_entry(process))
-        .collect()
+    all().into_iter().filter(|process| !process.is_dead() && has_entry(process)).collect()
 }
 
 /// The program's name, at most 15 bytes of it.

@@ -46,12 +46,7 @@ impl Pty {
         // SAFETY: between fork and exec only setsid(2) and ioctl(2) are called; neither allocates.
         unsafe { command.pre_exec(lead) };
         let child = command.spawn().expect("the program to start");
-        Self {
-            master: Some(master),
-            child,
-            output: String::new(),
-            consumed: 0,
-        }
+        Self { master: Some(master), child, output: String::new(), consumed: 0 }
     }
 
     /// The session leader.
@@ -88,12 +83,7 @@ impl Pty {
 
     /// Changes the window size, which sends SIGWINCH to the foreground group.
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
-        let size = libc::winsize {
-            ws_row: rows,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: the fd is open and `size` outlives the call.
         unsafe { set_size(self.master().as_raw_fd(), &raw const size) }.expect("a terminal");
     }
@@ -164,12 +154,8 @@ fn open() -> (File, File) {
     grantpt(&master).expect("a pty");
     unlockpt(&master).expect("a pty");
     let name = ptsname_r(&master).expect("its name");
-    let slave = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NOCTTY)
-        .open(name)
-        .expect("the slave");
+    let slave =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(name).expect("the slave");
     let master = master.as_fd().try_clone_to_owned();
     (master.expect("a second handle").into(), slave)
 }

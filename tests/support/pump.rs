@@ -50,11 +50,7 @@ pub(super) struct Line {
 
 impl Default for Line {
     fn default() -> Self {
-        Self {
-            mode: Mutex::new(Mode::Pass),
-            seen: Mutex::default(),
-            closed: AtomicBool::new(false),
-        }
+        Self { mode: Mutex::new(Mode::Pass), seen: Mutex::default(), closed: AtomicBool::new(false) }
     }
 }
 
@@ -93,10 +89,8 @@ struct Connection {
 
 /// Starts moving bytes between `client` and `server` in both directions.
 pub(super) fn connect(client: &Socket, server: &Socket, line: &Arc<Line>) {
-    let connection = Arc::new(Connection {
-        line: Arc::clone(line),
-        client_is_sending: AtomicBool::new(false),
-    });
+    let connection =
+        Arc::new(Connection { line: Arc::clone(line), client_is_sending: AtomicBool::new(false) });
     let clone = |socket: &Socket| socket.try_clone().expect("a second handle");
     let (from, to) = (clone(client), clone(server));
     let shared = Arc::clone(&connection);
@@ -107,12 +101,7 @@ pub(super) fn connect(client: &Socket, server: &Socket, line: &Arc<Line>) {
 
 impl Connection {
     /// Moves bytes one way until either end closes, the proxy is dropped, or a reset is due.
-    fn pump(
-        &self,
-        from: &Socket,
-        to: &Socket,
-        forward: fn(&Self, &Socket, &[u8]) -> io::Result<()>,
-    ) {
+    fn pump(&self, from: &Socket, to: &Socket, forward: fn(&Self, &Socket, &[u8]) -> io::Result<()>) {
         let _ = from.set_read_timeout(Some(LOOK_EVERY));
         let mut buffer = [0; 16 * 1024];
         while !self.line.is_closed() && self.line.mode() != Mode::Reset {
@@ -206,8 +195,5 @@ impl Connection {
 }
 
 fn is_pause(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }

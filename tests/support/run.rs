@@ -41,10 +41,7 @@ impl Run {
     }
 
     /// A run of another program in the same surroundings, to compare with.
-    pub(crate) fn of<A: AsRef<OsStr>>(
-        program: impl AsRef<OsStr>,
-        args: impl IntoIterator<Item = A>,
-    ) -> Self {
+    pub(crate) fn of<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = A>) -> Self {
         let mark = new_mark();
         let mut command = Command::new(program);
         command
@@ -54,11 +51,7 @@ impl Run {
             .env(MARK, &mark)
             .stdin(Stdio::null());
         let mark = format!("{MARK}={mark}");
-        Self {
-            command,
-            server: None,
-            mark,
-        }
+        Self { command, server: None, mark }
     }
 
     /// Adds an environment variable.

@@ -65,17 +65,13 @@ impl Running {
     /// Waits until stdout holds `wanted`.
     #[track_caller]
     pub(crate) fn wait_for_stdout(&mut self, wanted: &str) {
-        self.wait_while_it_runs(&format!("{wanted:?} on stdout"), |run| {
-            run.stdout_so_far().contains(wanted)
-        });
+        self.wait_while_it_runs(&format!("{wanted:?} on stdout"), |run| run.stdout_so_far().contains(wanted));
     }
 
     /// Waits until stderr holds `wanted`.
     #[track_caller]
     pub(crate) fn wait_for_stderr(&mut self, wanted: &str) {
-        self.wait_while_it_runs(&format!("{wanted:?} on stderr"), |run| {
-            run.stderr_so_far().contains(wanted)
-        });
+        self.wait_while_it_runs(&format!("{wanted:?} on stderr"), |run| run.stderr_so_far().contains(wanted));
     }
 
     /// Waits until the job, which prints its own pid as its first line, has done so.

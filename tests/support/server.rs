@@ -61,13 +61,7 @@ impl Server {
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
         let child = spawn(dir.path(), port, &args);
         let url = format!("unix://{}", socket_in(dir.path()).display());
-        let server = Self {
-            redis: Client::new(url, password),
-            dir,
-            port,
-            args,
-            child,
-        };
+        let server = Self { redis: Client::new(url, password), dir, port, args, child };
         server.wait_until_ready();
         server
     }
@@ -196,14 +190,10 @@ fn program() -> PathBuf {
         return given.into();
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|folder| folder.join("redis-server"))
-        .find(|file| file.exists());
+    let found =
+        std::env::split_paths(&path).map(|folder| folder.join("redis-server")).find(|file| file.exists());
     let program = found.unwrap_or_else(|| DEBIAN_SERVER.into());
-    assert!(
-        program.exists(),
-        "no redis-server: set REDIS_SERVER, or install the package redis-tools"
-    );
+    assert!(program.exists(), "no redis-server: set REDIS_SERVER, or install the package redis-tools");
     program
 }
 
