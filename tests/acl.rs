@@ -2,6 +2,8 @@
 //! hint can be pasted.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 
 use percent_encoding::NON_ALPHANUMERIC;
 
@@ -35,16 +37,20 @@ fn as_user(server: &Server, options: &[&str], script: &str) -> Run {
 fn denied(server: &Server, outcome: Outcome) -> String {
     let text = outcome.stderr_text();
     outcome.check(!text.contains(PASSWORD), "no password");
-    outcome.stderr_contains("redlock-run: ").stderr_contains("\n  hint: ").expect_status(77);
+    outcome.stderr_contains("redlock-run: ").stderr_contains("hint: ").expect_status(77);
     assert!(!server.redis.exists(KEY));
     text
 }
 
-/// The line after `hint: ` that can be pasted.
-fn acl_line(text: &str) -> Vec<String> {
+/// Pastes the hint's line as into redis-cli: an inline command is read with the same quoting.
+fn paste_the_hint(server: &Server, text: &str) {
     let start = text.find("ACL SETUSER ").expect("a line to paste");
     let line = text[start..].lines().next().expect("a line");
-    line.split_whitespace().map(String::from).collect()
+    let mut stream = UnixStream::connect(server.socket()).expect("the server");
+    stream.write_all(format!("{line}\r\n").as_bytes()).expect("to be sent");
+    let mut reply = [0; 5];
+    stream.read_exact(&mut reply).expect("a reply");
+    assert_eq!(&reply, b"+OK\r\n", "{line}");
 }
 
 /// All rights that a run uses on its own keys.
@@ -54,9 +60,8 @@ const ALL: &str = "~job* +@all";
 fn a_user_without_rights_is_told_a_line_that_works_when_pasted() {
     let server = server_with_user("");
     let text = denied(&server, as_user(&server, &["-n"], "echo ran").finish());
-    assert!(text.contains("'jobs'"), "{text}");
-    let words = acl_line(&text);
-    server.redis.tell(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(text.starts_with("redlock-run: Redis refused user 'jobs': "), "{text}");
+    paste_the_hint(&server, &text);
     as_user(&server, &["-n"], "echo ran").finish().stdout("ran\n").expect_status(0);
     assert!(!server.redis.exists(KEY));
 }
@@ -66,8 +71,7 @@ fn a_user_without_rights_is_told_a_line_that_works_when_pasted() {
 fn the_rights_of_the_hint_are_enough_for_the_whole_life_of_a_lock() {
     let server = server_with_user("");
     let text = denied(&server, as_user(&server, &["-n"], "true").finish());
-    let words = acl_line(&text);
-    server.redis.tell(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    paste_the_hint(&server, &text);
     let script = "echo $$; sleep 2";
     let mut holder = as_user(&server, &["--ttl", "1s"], script).spawn();
     holder.job();
@@ -143,15 +147,18 @@ fn without_the_fence_key_the_option_that_does_without_is_named() {
 #[test]
 fn the_pattern_of_the_hint_is_escaped() {
     let server = server_with_user("");
-    let run = || {
-        Run::on(&server, ["-n", "--user", "jobs", "--key", "job[1]*", "--", "true"])
+    let run = |key: &str| {
+        Run::on(&server, ["-n", "--user", "jobs", "--key", key, "--", "true"])
             .env("REDLOCK_RUN_PASSWORD", PASSWORD)
             .finish()
     };
-    let outcome = run();
+    let outcome = run("job[1]*");
     let text = outcome.stderr_text();
     outcome.any_output().expect_status(77);
-    assert!(text.contains(r"~job\[1\]\*"), "{text}");
+    paste_the_hint(&server, &text);
+    run("job[1]*").expect_status(0);
+    // As a pattern, the key would match this one.
+    run("job1x").any_output().expect_status(77);
 }
 
 #[test]
@@ -170,7 +177,7 @@ fn a_wrong_password_is_77_at_once_even_with_a_wait() {
 fn a_missing_password_is_77_at_once() {
     let server = Server::start_with_password(PASSWORD);
     let outcome = sh(&server, &["-w", "60s"], "echo ran").finish();
-    outcome.stderr_contains("\n  hint: ").within(std::time::Duration::from_secs(5)).expect_status(77);
+    outcome.stderr_contains("hint: ").within(std::time::Duration::from_secs(5)).expect_status(77);
 }
 
 /// AUTH and EVAL travel together: with an open default user the second may succeed alone.

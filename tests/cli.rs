@@ -148,7 +148,7 @@ fn a_socket_path_may_be_relative_and_hold_spaces() {
     let server = Server::start();
     let other = server.dir().join("a b.sock");
     std::os::unix::fs::symlink(server.socket(), other).expect("a link");
-    for url in ["./a b.sock", "unix:a b.sock", "unix://./a%20b.sock"] {
+    for url in ["./a b.sock", "unix://./a b.sock"] {
         Run::without_url(["--url", url, "--key", KEY, "-n", "true"])
             .in_dir(server.dir())
             .finish()

@@ -16,10 +16,10 @@ fn refused(server: &Server, run: Run, status: i32, parts: &[&str]) {
     outcome.check(!text.contains(SECRET), "no password");
     outcome.check(!text.contains("panicked"), "no panic");
     let lines: Vec<&str> = text.lines().collect();
-    let is_ours = lines.first().is_some_and(|line| line.starts_with("redlock-run: "));
-    outcome.check(is_ours, "a line that begins with redlock-run:");
-    let has_hints = lines[1..].iter().all(|line| line.starts_with("  hint: "));
-    outcome.check(has_hints && lines.len() <= 3, "one line, and hints after it");
+    let are_ours = lines.iter().all(|line| line.starts_with("redlock-run: "));
+    outcome.check(are_ours && !lines.is_empty(), "lines that begin with redlock-run:");
+    let are_hints = lines[1..].iter().all(|line| line.contains("  hint: "));
+    outcome.check(are_hints && lines.len() <= 3, "one line, and hints after it");
     for part in parts {
         outcome = outcome.stderr_contains(part);
     }
@@ -38,10 +38,13 @@ fn a_value_that_cannot_be_read_or_is_out_of_range_is_64() {
     let server = Server::start();
     let table: &[(&[&str], &[&str])] = &[
         (&["--ttl", "0"], &["--ttl", "'0'"]),
-        (&["--ttl", "1M"], &["--ttl '1M': unknown unit 'M'\n  hint: m is minutes, h hours, d days"]),
+        (
+            &["--ttl", "1M"],
+            &["--ttl '1M': unknown unit 'M'\nredlock-run:   hint: m is minutes, h hours, d days"],
+        ),
         (&["--ttl", "50ms"], &["--ttl", "100ms"]),
         (&["--ttl", "25h"], &["--ttl", "24h"]),
-        (&["--ttl", "-1"], &["--ttl"]),
+        (&["--ttl", "-1"], &["-1"]),
         (&["--ttl=-1"], &["--ttl"]),
         (&["--ttl", "inf"], &["--ttl"]),
         (&["--ttl", "nan"], &["--ttl"]),
@@ -89,8 +92,8 @@ fn a_missing_command_is_64() {
 fn a_url_that_cannot_be_read_is_64_and_shows_no_password() {
     let server = Server::start();
     let table = [
-        ("redis://:S3cret#x@127.0.0.1:6379", "encode"),
-        ("redis://:S3cret@x@127.0.0.1:6379", "encode"),
+        ("redis://:S3cret#x@127.0.0.1:6379", "%23"),
+        ("redis://:S3cret@x@127.0.0.1:6379", "%23"),
         ("redis://:S3cret/x@127.0.0.1:6379", ""),
         ("redis://:S3cret?x@127.0.0.1:6379", ""),
         ("redis://:S3cret%zz@127.0.0.1:6379", "%"),
@@ -113,7 +116,7 @@ fn a_user_name_where_the_password_belongs_is_pointed_out() {
     let server = Server::start();
     // redis-rs takes this for a user without a password and sends no AUTH at all.
     let run = with_options(&server, &["--url", "redis://S3cret@127.0.0.1:6379"]);
-    refused(&server, run, 64, &["\n  hint: "]);
+    refused(&server, run, 78, &["  hint: "]);
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn one_quoted_string_is_no_command_and_the_hint_says_how() {
     job(&server, &["cd /tmp && ls"])
         .finish()
         .stderr_contains("cd /tmp && ls")
-        .stderr_contains("\n  hint: ")
+        .stderr_contains("  hint: ")
         .stderr_contains("-- sh -c '")
         .expect_status(127);
 }

@@ -199,9 +199,14 @@ fn replies_that_no_test_can_provoke_are_classed_by_their_code() {
         ("-NOAUTH Authentication required.", 77, "authentication"),
         ("-NOPERM this user has no permissions to run the 'eval' command", 77, "eval"),
         (
-            "-ERR Error running script: @user_script:4: @user_script: 4: -NOPERM this user has no permissions",
+            "-ERR Error running script (call to f_1): @user_script:4: @user_script: 4: The user executing the script can't run this command or subcommand",
             77,
-            "permission",
+            "can't run this command",
+        ),
+        (
+            "-ERR Error running script (call to f_1): @user_script:4: @user_script: 4: The user executing the script can't access at least one of the keys mentioned in the command arguments",
+            77,
+            "can't access",
         ),
         (
             "-ERR The user executing the script can't run this command or subcommand script: f_1",
@@ -287,8 +292,8 @@ fn the_default_address_is_named_when_nothing_was_told() {
     Run::without_url(["-n", "--key", KEY, "true"])
         .finish()
         .stderr(
-            "redlock-run: cannot reach Redis at 127.0.0.1:6379: connection refused\n  \
-             hint: set REDLOCK_RUN_URL; this is the default address\n",
+            "redlock-run: cannot reach Redis at 127.0.0.1:6379: connection refused\n\
+             redlock-run:   hint: set REDLOCK_RUN_URL; this is the default address\n",
         )
         .expect_status(69);
     assert!(started.elapsed() < Duration::from_secs(5));

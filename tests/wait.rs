@@ -34,7 +34,7 @@ fn the_wait_limit_ends_in_75_and_names_the_holder() {
     outcome
         .stderr_contains("gave up on lock 'job' after 1s; still held by ")
         .stderr_contains(&told)
-        .stderr_contains("\n  hint: redlock-run status job\n")
+        .stderr_contains("  hint: redlock-run status job\n")
         .within(Duration::from_secs(5))
         .expect_status(75);
 }
