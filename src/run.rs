@@ -50,11 +50,8 @@ fn take_lock(config: &mut RunConfig, signals: &mut Signals) -> std::result::Resu
     let address = config.node.address().to_string();
     let mut waiting =
         Waiting::new(&want.key, address.clone(), config.default_url, want.patience, config.loudness);
-    let rest = signals.rest();
     let mut until_signal = UntilSignal::new(signals, 1);
     let outcome = acquire(&mut config.node, want, &mut until_signal, &mut |progress: Progress<'_>| {
-        // There is time now, and any signal should end the wait.
-        rest.register();
         waiting.hear(&progress);
     });
     waiting.end();
@@ -141,7 +138,6 @@ fn under_lock(
     let story = Story::new(page, &want, loudness, stops_on_loss, started, held.lease)?;
     let keeper = Keeper::start(node, &want.key, &held.value, want.timing, held.lease, story.watch())
         .context("cannot start the thread that renews the lock; it ends with its TTL")?;
-    signals.rest().register();
     let end = job.supervise(signals, terminal, &mut Teller(&story));
     if let (Some(JobStatus::Killed(_)), Some(terminal)) = (end.status, terminal) {
         terminal.restore();

@@ -1,6 +1,6 @@
 //! From a fork to the job.
 
-use super::early::{LAST_SIGNAL, was_closed, was_ignored};
+use super::early::{was_closed, was_ignored};
 use super::page::{Page, Standing};
 use super::sys::{self, Strings};
 use crate::clock::BootTime;
@@ -108,11 +108,10 @@ pub(super) fn join_group(pid: Pid, group: Group, shared: Pid) {
     let _ = setpgid(pid, target);
 }
 
-/// Every signal as the caller left it: our handlers go, and so do the changes of Rust's runtime.
+/// Signals as the caller left them: Rust's runtime has ignored SIGPIPE, and we have set SIGCHLD to its
+/// default. (Handlers of the runtime go with the exec.)
 fn restore_dispositions() {
-    for signal in
-        (1..=LAST_SIGNAL).filter(|signal| !matches!(*signal, libc::SIGKILL | libc::SIGSTOP | 32 | 33))
-    {
+    for signal in [libc::SIGPIPE, libc::SIGCHLD] {
         let before = if was_ignored(signal) { SigHandler::SigIgn } else { SigHandler::SigDfl };
         sys::set_disposition(signal, before);
     }

@@ -208,15 +208,9 @@ fn start_unguarded(
 ) -> Result<Warden, StartError> {
     let environment = recipe.environment(additions);
     let (me, shared) = (getpid(), getpgrp());
-    // Around the fork nothing may be delivered: to us, a handler; to the child, everything as it will
-    // be unblocked just before exec.
-    let mask = nix::sys::signal::SigSet::all().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK);
     let forked = sys::fork_process();
     if let Ok(ForkResult::Child) = forked {
         become_job(page, &recipe.argv, &environment, me, policy.group, shared)
-    }
-    if let Ok(mask) = mask {
-        let _ = mask.thread_set_mask();
     }
     match forked {
         Ok(ForkResult::Parent { child }) => {
@@ -450,7 +444,7 @@ impl Job {
         if matches!(self.parent, Parent::Guard { started: false, .. }) {
             return;
         }
-        for arrived in signals.arrived() {
+        while let Some(arrived) = signals.take() {
             self.take(arrived, terminal);
         }
     }

@@ -156,34 +156,23 @@ pub(super) fn set_disposition(signal: i32, handler: SigHandler) {
     unsafe { libc::sigaction(signal, &raw const raw, std::ptr::null_mut()) };
 }
 
-/// Stops this process as `signal` (a stop signal) would without a handler; returns when it goes on.
-/// In an orphaned process group, where nobody could continue it, nothing happens.
+/// Stops this process as `signal` (a stop signal) would by default; returns when it goes on. In an
+/// orphaned process group, where nobody could continue it, nothing happens.
 pub(super) fn stop_as(signal: i32) {
-    // SAFETY: plain data; the previous action is put back as it was.
-    unsafe {
-        let mut before: libc::sigaction = std::mem::zeroed();
-        if signal != libc::SIGSTOP {
-            libc::sigaction(signal, std::ptr::null(), &raw mut before);
-            set_disposition(signal, SigHandler::SigDfl);
-        }
-        libc::raise(signal);
-        if signal != libc::SIGSTOP {
-            libc::sigaction(signal, &raw const before, std::ptr::null_mut());
-        }
-    }
+    // SAFETY: raise has no preconditions. The signal is blocked in all threads, so it is delivered when
+    // it is unblocked here, and nowhere else.
+    unsafe { libc::raise(signal) };
+    let mut one = RawMask::empty();
+    one.add(signal);
+    one.apply(libc::SIG_UNBLOCK);
+    one.apply(libc::SIG_BLOCK);
 }
 
 /// The signal mask that the process started with.
 pub(super) fn caller_mask() -> RawMask {
-    // SAFETY: plain data, initialised by sigemptyset.
-    unsafe {
-        let mut mask: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut mask);
-        for signal in (1..=early::LAST_SIGNAL).filter(|signal| early::was_blocked(*signal)) {
-            libc::sigaddset(&raw mut mask, signal);
-        }
-        RawMask(mask)
-    }
+    let mut mask = RawMask::empty();
+    (1..=early::LAST_SIGNAL).filter(|signal| early::was_blocked(*signal)).for_each(|signal| mask.add(signal));
+    mask
 }
 
 /// A signal mask that may hold real-time signals.
@@ -191,6 +180,16 @@ pub(super) fn caller_mask() -> RawMask {
 pub(super) struct RawMask(libc::sigset_t);
 
 impl RawMask {
+    /// Nothing.
+    pub(super) fn empty() -> Self {
+        // SAFETY: plain data, initialised by sigemptyset.
+        unsafe {
+            let mut mask: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut mask);
+            Self(mask)
+        }
+    }
+
     /// Everything but `open`.
     pub(super) fn all_but(open: &[i32]) -> Self {
         // SAFETY: plain data, initialised by sigfillset.
@@ -204,10 +203,25 @@ impl RawMask {
         }
     }
 
+    fn add(&mut self, signal: i32) {
+        // SAFETY: an initialised set.
+        unsafe { libc::sigaddset(&raw mut self.0, signal) };
+    }
+
     /// Makes it this thread's mask.
     pub(super) fn install(&self) {
+        self.apply(libc::SIG_SETMASK);
+    }
+
+    fn apply(&self, how: i32) {
         // SAFETY: reads an initialised set.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+        unsafe { libc::pthread_sigmask(how, &raw const self.0, std::ptr::null_mut()) };
+    }
+
+    /// As nix has it.
+    pub(super) fn set(&self) -> SigSet {
+        // SAFETY: initialised by sigemptyset or sigfillset.
+        unsafe { SigSet::from_sigset_t_unchecked(self.0) }
     }
 }
 

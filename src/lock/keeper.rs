@@ -7,8 +7,7 @@ use crate::node::{Busy, Fault, FaultKind, Interrupt, Node, Opinion};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The lock is definitely gone while we thought to hold it.
@@ -41,10 +40,11 @@ pub trait Watch: Send + 'static {
     fn goes_on_after_term(&self) -> bool;
 }
 
-/// The running thread. It has the node, and gives it back when stopped.
+/// The running thread. It sleeps without the node and takes it only to extend, so that stopping
+/// it costs no switch to the thread and back.
 pub struct Keeper {
     stop: Arc<EventFd>,
-    thread: JoinHandle<Node>,
+    node: Arc<Mutex<Option<Node>>>,
 }
 
 impl Keeper {
@@ -57,27 +57,24 @@ impl Keeper {
         lease: Lease,
         watch: W,
     ) -> io::Result<Self> {
-        let stop = Arc::new(
-            EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(io::Error::from)?,
-        );
-        let told = Arc::clone(&stop);
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let stop = Arc::new(EventFd::from_flags(flags).map_err(io::Error::from)?);
+        let node = Arc::new(Mutex::new(Some(node)));
+        let (told, shared) = (Arc::clone(&stop), Arc::clone(&node));
         let (key, value) = (key.clone(), value.clone());
-        let thread = spawn_quiet("keeper", move || {
+        spawn_quiet("keeper", move || {
             let watch = LostIfItPanics(watch);
-            let mut keeping = Keeping { node, key, value, timing, lease, stop: Stop(&told), watch: &watch.0 };
-            keeping.run();
-            let node = keeping.node;
+            Keeping { node: shared, key, value, timing, lease, stop: Stop(&told), watch: &watch.0 }.run();
             std::mem::forget(watch);
-            node
         })?;
-        Ok(Self { stop, thread })
+        Ok(Self { stop, node })
     }
 
     /// Stops extending and gives the node back; `None` when the thread died of a bug.
     #[must_use]
     pub fn stop(self) -> Option<Node> {
         let _ = self.stop.write(1);
-        self.thread.join().ok()
+        self.node.lock().ok()?.take()
     }
 }
 
@@ -103,7 +100,7 @@ impl Interrupt for Stop<'_> {
 }
 
 struct Keeping<'a, W: Watch> {
-    node: Node,
+    node: Arc<Mutex<Option<Node>>>,
     key: Key,
     value: LockValue,
     timing: Timing,
@@ -127,9 +124,14 @@ impl<W: Watch> Keeping<'_, W> {
             if now >= self.lease.term_at && !self.watch.goes_on_after_term() {
                 return;
             }
+            // Taken by `stop`, or left by a panic: either way there is nothing more to do here.
+            let Ok(mut held) = self.node.lock() else { return };
+            let Some(node) = held.as_mut() else { return };
             let limit = now + self.lease.renewal_try(now);
             let ttl = self.timing.ttl();
-            match self.node.extend(&self.key, self.value.text(), ttl, limit, &mut self.stop) {
+            let extended = node.extend(&self.key, self.value.text(), ttl, limit, &mut self.stop);
+            drop(held);
+            match extended {
                 Ok(Opinion::Ours(sent_at)) => {
                     self.lease = self.timing.lease(sent_at);
                     self.watch.extended(self.lease);
@@ -159,7 +161,9 @@ impl<W: Watch> Keeping<'_, W> {
     /// First what matters, then what is only worth telling.
     fn lose(&mut self, loss: Loss) {
         self.watch.lost(loss);
-        let found = self.node.look(&self.key, &mut self.stop);
-        self.watch.successor(found.ok().flatten().map(|(_, busy)| busy));
+        let mut held = self.node.lock();
+        let node = held.as_mut().ok().and_then(|node| node.as_mut());
+        let found = node.and_then(|node| node.look(&self.key, &mut self.stop).ok().flatten());
+        self.watch.successor(found.map(|(_, busy)| busy));
     }
 }
