@@ -19,25 +19,14 @@ struct Contender {
 
 impl Contender {
     fn new<'a>(name: &'static str, words: impl IntoIterator<Item = &'a str>) -> Self {
-        let words = words
-            .into_iter()
-            .chain(["/bin/true"])
-            .map(str::to_owned)
-            .collect();
-        Self {
-            name,
-            words,
-            times: Vec::new(),
-        }
+        let words = words.into_iter().chain(["/bin/true"]).map(str::to_owned).collect();
+        Self { name, words, times: Vec::new() }
     }
 
     /// Runs it once; `None` when it did not succeed.
     fn run(&self) -> Option<Duration> {
         let mut command = Command::new(&self.words[0]);
-        command
-            .args(&self.words[1..])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+        command.args(&self.words[1..]).stdin(Stdio::null()).stdout(Stdio::null());
         let began = Instant::now();
         let status = command.status().ok()?;
         let took = began.elapsed();
@@ -56,35 +45,20 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
     let mut contenders = vec![
         Contender::new("/bin/true alone", []),
         Contender::new("flock FILE", ["flock", "flock.lock"]),
-        Contender::new(
-            "C floor, unix socket",
-            [floor.as_str(), Server::SOCKET, "floor"],
-        ),
-        Contender::new(
-            "redlock-run, unix socket",
-            [program, "--url", unix, "--key", "unix", "--"],
-        ),
-        Contender::new(
-            "redlock-run, TCP",
-            [program, "--url", &tcp, "--key", "tcp", "--"],
-        ),
+        Contender::new("C floor, unix socket", [floor.as_str(), Server::SOCKET, "floor"]),
+        Contender::new("redlock-run, unix socket", [program, "--url", unix, "--key", "unix", "--"]),
+        Contender::new("redlock-run, TCP", [program, "--url", &tcp, "--key", "tcp", "--"]),
         Contender::new(
             "redlock-run --no-guard, unix socket",
             [program, "--no-guard", "--url", unix, "--key", "bare", "--"],
         ),
-        Contender::new(
-            "redis-cli idiom in sh, unix socket",
-            [idiom, Server::SOCKET, "idiom"],
-        ),
+        Contender::new("redis-cli idiom in sh, unix socket", [idiom, Server::SOCKET, "idiom"]),
     ];
     // Also warms the page cache.
     contenders.retain(|contender| {
         let works = contender.run().is_some();
         if !works {
-            eprintln!(
-                "bench: left out, it does not work here: {}",
-                contender.words.join(" ")
-            );
+            eprintln!("bench: left out, it does not work here: {}", contender.words.join(" "));
         }
         works
     });
@@ -94,9 +68,7 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
     for _ in 0..rounds {
         shuffle(&mut order, &mut dice);
         for &turn in &order {
-            let took = contenders[turn]
-                .run()
-                .expect("what worked before works again");
+            let took = contenders[turn].run().expect("what worked before works again");
             contenders[turn].times.push(took);
         }
     }
@@ -104,21 +76,13 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
     for contender in &mut contenders {
         contender.times.sort_unstable();
     }
-    let flock = contenders
-        .iter()
-        .find(|contender| contender.words[0] == "flock");
+    let flock = contenders.iter().find(|contender| contender.words[0] == "flock");
     let flock = flock.map(|flock| median(&flock.times));
     println!("One cycle around /bin/true, {rounds} interleaved rounds, milliseconds");
     println!("{:38}{:>8}{:>8}{:>10}", "", "median", "p90", "x flock");
     for Contender { name, times, .. } in &contenders {
-        let ratio = flock.map_or("-".to_owned(), |flock| {
-            format!("{:.2}", median(times) / flock)
-        });
-        println!(
-            "{name:38}{:>8.2}{:>8.2}{ratio:>10}",
-            median(times),
-            p90(times)
-        );
+        let ratio = flock.map_or("-".to_owned(), |flock| format!("{:.2}", median(times) / flock));
+        println!("{name:38}{:>8.2}{:>8.2}{ratio:>10}", median(times), p90(times));
     }
 }
 
@@ -126,12 +90,7 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
 fn compile_floor() -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/floor.c");
     let compiled = Command::new("cc")
-        .args([
-            OsStr::new("-O2"),
-            OsStr::new("-o"),
-            OsStr::new("floor"),
-            source.as_os_str(),
-        ])
+        .args([OsStr::new("-O2"), OsStr::new("-o"), OsStr::new("floor"), source.as_os_str()])
         .status()
         .is_ok_and(|status| status.success());
     assert!(compiled, "cc cannot compile {}", source.display());

@@ -34,16 +34,8 @@ pub(crate) fn show(server: &Server) {
         let requests = server.calls("eval") + server.calls("blpop");
         let requests = f64::from(requests) / f64::from(waiters * rounds);
         times.sort_unstable();
-        let name = if waiters == 1 {
-            "1 waiter".to_owned()
-        } else {
-            format!("{waiters} waiters")
-        };
-        println!(
-            "{name:38}{:>8.2}{:>8.2}{requests:>10.1}",
-            median(&times),
-            p90(&times)
-        );
+        let name = if waiters == 1 { "1 waiter".to_owned() } else { format!("{waiters} waiters") };
+        println!("{name:38}{:>8.2}{:>8.2}{requests:>10.1}", median(&times), p90(&times));
     }
 }
 
@@ -70,19 +62,13 @@ fn round(server: &Server, waiters: u32) -> Vec<Duration> {
     });
     let mut turns: Vec<Turn> = turns.into_inner().expect("no waiter panics");
     turns.sort_unstable();
-    turns
-        .windows(2)
-        .map(|pair| pair[1].0.duration_since(pair[0].1))
-        .collect()
+    turns.windows(2).map(|pair| pair[1].0.duration_since(pair[0].1)).collect()
 }
 
 /// Waits for the lock, on a connection of its own.
 fn take() -> (Node, Held) {
     let address = Address::parse(Server::URL).expect("the URL of the private Redis");
-    let timeouts = Timeouts {
-        connect: Duration::from_secs(2),
-        command: Duration::from_secs(1),
-    };
+    let timeouts = Timeouts { connect: Duration::from_secs(2), command: Duration::from_secs(1) };
     let mut node = Node::new(address.clone(), address.credentials, timeouts);
     let want = Want {
         key: Key::new(b"handoff".to_vec()).expect("a key"),
@@ -90,8 +76,7 @@ fn take() -> (Node, Held) {
         holder: Holder::new("bench", "localhost", std::process::id(), "bench", None),
         patience: Patience::Forever,
     };
-    let held =
-        acquire(&mut node, &want, &mut Never, &mut |_| ()).expect("the lock comes to everybody");
+    let held = acquire(&mut node, &want, &mut Never, &mut |_| ()).expect("the lock comes to everybody");
     (node, held)
 }
 

@@ -21,16 +21,9 @@ pub(crate) fn show() {
     for (name, pid) in ["wrapper", "guard"].into_iter().zip(&path) {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
         let private = kib(&rollup, "Private_Clean:") + kib(&rollup, "Private_Dirty:");
-        println!(
-            "{name:38}{:>8}{:>8}{private:>10}",
-            kib(&rollup, "Rss:"),
-            kib(&rollup, "Pss:")
-        );
+        println!("{name:38}{:>8}{:>8}{private:>10}", kib(&rollup, "Rss:"), kib(&rollup, "Pss:"));
     }
-    assert!(
-        holder.wait().is_ok_and(|status| status.success()),
-        "the holder succeeds"
-    );
+    assert!(holder.wait().is_ok_and(|status| status.success()), "the holder succeeds");
 }
 
 /// The pids from `wrapper` down to, and without, its descendant `sleep`.
@@ -65,12 +58,6 @@ fn child_of(parent: u32) -> Option<(u32, String)> {
 fn kib(rollup: &str, field: &str) -> u64 {
     rollup
         .lines()
-        .find_map(|line| {
-            line.strip_prefix(field)?
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()
-        })
+        .find_map(|line| line.strip_prefix(field)?.split_whitespace().next()?.parse().ok())
         .unwrap_or(0)
 }
