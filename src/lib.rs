@@ -39,19 +39,24 @@ pub mod verbs;
 use config::ConfigError;
 use exit_status::{Ending, ExitStatus};
 use std::io::{ErrorKind, Write};
-use std::process::ExitCode;
 
-/// Runs the program on the process's arguments.
+/// Runs the program on the process's arguments, and gives the status to exit with.
 #[must_use]
-pub fn main() -> ExitCode {
-    let ending = match cli::parse(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
-        Ok(asked) => carry_out(asked).unwrap_or_else(|error| explain(&error)),
-        Err(error) => tell(&error.fact, error.hint.as_deref(), ExitStatus::Usage),
-    };
+pub fn main() -> i32 {
+    child::early::note();
+    // Nothing may unwind into C; what panicked has said so.
+    let ending = std::panic::catch_unwind(run_arguments).unwrap_or(ExitStatus::Bug.into());
     messages::flush();
     match ending {
-        Ending::Code(code) => ExitCode::from(code),
+        Ending::Code(code) => code.into(),
         Ending::Signal(signal) => child::die_of(signal),
+    }
+}
+
+fn run_arguments() -> Ending {
+    match cli::parse(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
+        Ok(asked) => carry_out(asked).unwrap_or_else(|error| explain(&error)),
+        Err(error) => tell(&error.fact, error.hint.as_deref(), ExitStatus::Usage),
     }
 }
 

@@ -136,15 +136,15 @@ fn under_lock(
         }
     };
     let story = Story::new(page, &want, loudness, stops_on_loss, started, held.lease)?;
-    let keeper = Keeper::start(node, &want.key, &held.value, want.timing, held.lease, story.watch())
-        .context("cannot start the thread that renews the lock; it ends with its TTL")?;
-    let end = job.supervise(signals, terminal, &mut Teller(&story));
+    let mut teller =
+        Teller { story: &story, keeper: Keeper::new(node, &want.key, &held.value, want.timing, held.lease) };
+    let end = job.supervise(signals, terminal, &mut teller);
     if let (Some(JobStatus::Killed(_)), Some(terminal)) = (end.status, terminal) {
         terminal.restore();
     }
     // The tree is at its end; what lives on may. The guard goes while the release is under way.
     let dismissed = job.dismiss();
-    let released = match keeper.stop() {
+    let released = match teller.keeper.stop() {
         // Nothing of ours is touched after a loss, nor while something of the job is still there.
         _ if story.is_lost() || end.cause == Cause::Undying => None,
         None => None,
@@ -217,7 +217,7 @@ struct Shared {
     page: Page,
     bell: EventFd,
     lost: AtomicBool,
-    keeper_died: AtomicBool,
+    nobody_keeps: AtomicBool,
     news: Mutex<News>,
     key: crate::lease::Key,
     program: String,
@@ -248,7 +248,7 @@ impl Story {
             page,
             bell,
             lost: AtomicBool::new(false),
-            keeper_died: AtomicBool::new(false),
+            nobody_keeps: AtomicBool::new(false),
             news: Mutex::new(News { lease, trouble: None }),
             key: want.key.clone(),
             program: want.holder.program.clone(),
@@ -411,7 +411,7 @@ impl Watch for Watcher {
         if self.0.stops_on_loss {
             self.0.page.lose(self.0.timing.grace());
         }
-        self.0.keeper_died.store(loss == Loss::KeeperDied, Ordering::SeqCst);
+        self.0.nobody_keeps.store(loss == Loss::NobodyKeeps, Ordering::SeqCst);
         self.0.ring();
     }
 
@@ -440,19 +440,22 @@ impl Watch for Watcher {
 }
 
 /// The main thread's side.
-struct Teller<'a>(&'a Story);
+struct Teller<'a> {
+    story: &'a Story,
+    keeper: Keeper,
+}
 
 impl Events for Teller<'_> {
     fn bell(&self) -> BorrowedFd<'_> {
-        self.0.shared.bell.as_fd()
+        self.story.shared.bell.as_fd()
     }
 
     fn rung(&mut self) -> bool {
-        let shared = &self.0.shared;
+        let shared = &self.story.shared;
         let rung = shared.bell.read().is_ok();
-        if rung && shared.keeper_died.swap(false, Ordering::SeqCst) {
+        if rung && shared.nobody_keeps.swap(false, Ordering::SeqCst) {
             say(&format!(
-                "the thread that renews lock {} died of a bug; {}",
+                "the thread that renews lock {} is not there (no memory, or a bug); {}",
                 shared.key,
                 shared.consequence()
             ));
@@ -460,18 +463,25 @@ impl Events for Teller<'_> {
         rung
     }
 
+    fn wake_at(&self) -> BootTime {
+        self.keeper.start_by()
+    }
+
+    fn wake(&mut self) {
+        self.keeper.start(self.story.watch());
+    }
+
     fn lease_runs_out(&mut self) {
-        if self.0.is_lost() {
+        if self.story.is_lost() {
             return;
         }
-        let shared = &self.0.shared;
+        let shared = &self.story.shared;
         let (lease, trouble) = shared
             .news
             .lock()
             .map_or_else(|news| (news.get_ref().lease, None), |news| (news.lease, news.trouble.clone()));
         let ttl = shared.timing.ttl();
-        let granted = shared.timing.lease(BootTime::from_nanos(0)).valid_until.after(BootTime::from_nanos(0));
-        let silent = BootTime::now().after(lease.valid_until - granted);
+        let silent = BootTime::now().after(lease.since);
         let trouble = trouble.unwrap_or_else(|| "this process could not run".to_owned());
         say(&format!(
             "could not renew lock {} for {} of its {} lease ({trouble}); {} while the lock is still ours",
@@ -483,7 +493,7 @@ impl Events for Teller<'_> {
     }
 
     fn guard_died(&mut self) {
-        let shared = &self.0.shared;
+        let shared = &self.story.shared;
         say(&format!(
             "the guard process of lock {} was killed; ending {} before the lock is released",
             shared.key,

@@ -1,72 +1,67 @@
-//! What only the first instructions of the process can see.
+//! How the caller left things, noted before anything of ours changes them.
 //!
-//! Before `main`, Rust's runtime sets SIGPIPE to ignored and opens `/dev/null` on whichever of the
-//! descriptors 0 to 2 are closed. Both must be undone for the job, so an initialiser that runs before
-//! the runtime notes how things were.
+//! The binary has no Rust `main`: the runtime's start ignores SIGPIPE and opens `/dev/null` on closed
+//! descriptors before `main` runs, and nobody could tell afterwards what to undo for the job. (It also
+//! reads `/proc/self/maps` for a message about stack overflows, a twentieth of a whole run.) The same
+//! two things are done here, for ourselves, once it is noted how things were.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Bit N-1: signal N was ignored.
-static IGNORED: AtomicU64 = AtomicU64::new(0);
-/// Bit N-1: signal N was blocked.
-static BLOCKED: AtomicU64 = AtomicU64::new(0);
-/// Bit N: descriptor N was closed.
-static CLOSED: AtomicU64 = AtomicU64::new(0);
+use super::sys::{self, RawMask};
+use nix::fcntl::{OFlag, open};
+use nix::sys::signal::SigHandler;
+use nix::sys::stat::Mode;
+use std::os::fd::IntoRawFd;
+use std::sync::OnceLock;
 
 /// Highest signal number on Linux.
 pub(super) const LAST_SIGNAL: i32 = 64;
 
-#[used]
-// SAFETY: the section holds pointers to functions of this type, called once by the C runtime before
-// main; the function allocates nothing and needs no initialised runtime.
-#[unsafe(link_section = ".init_array")]
-static NOTE: extern "C" fn() = note;
+/// How the process was started.
+#[derive(Default)]
+struct Seen {
+    /// Bit N-1: signal N was ignored.
+    ignored: u64,
+    /// Bit N: descriptor N was closed.
+    closed: u8,
+    mask: Option<RawMask>,
+}
 
-extern "C" fn note() {
-    let mut ignored = 0;
-    let mut blocked = 0;
-    let mut closed = 0;
-    // SAFETY: plain system calls; both structures are plain data for which all zeroes is a value, and
-    // they are written by the kernel before they are read.
-    unsafe {
-        let mut mask: libc::sigset_t = std::mem::zeroed();
-        libc::sigprocmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask);
-        for signal in 1..=LAST_SIGNAL {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            if libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
-                && action.sa_sigaction == libc::SIG_IGN
-            {
-                ignored |= 1 << (signal - 1);
-            }
-            if libc::sigismember(&raw const mask, signal) == 1 {
-                blocked |= 1 << (signal - 1);
-            }
-        }
-        for fd in 0..3 {
-            if libc::fcntl(fd, libc::F_GETFD) == -1 {
-                closed |= 1 << fd;
-            }
+static SEEN: OnceLock<Seen> = OnceLock::new();
+
+/// Notes how things are. To be called first of all; whoever does not call it (a test, another program
+/// that uses this library) is taken to have been started with everything at its default.
+pub fn note() {
+    let mut seen = Seen { mask: Some(RawMask::current()), ..Seen::default() };
+    for signal in 1..=LAST_SIGNAL {
+        if sys::is_ignored(signal) {
+            seen.ignored |= 1 << (signal - 1);
         }
     }
-    IGNORED.store(ignored, Ordering::Relaxed);
-    BLOCKED.store(blocked, Ordering::Relaxed);
-    CLOSED.store(closed, Ordering::Relaxed);
+    // Else a socket of ours would become somebody's standard output. The lowest free number is used,
+    // so going up fills the holes.
+    for fd in 0..3 {
+        if sys::is_closed(fd) {
+            seen.closed |= 1 << fd;
+            let _ = open("/dev/null", OFlag::O_RDWR, Mode::empty()).map(IntoRawFd::into_raw_fd);
+        }
+    }
+    // A closed pipe or connection is an error to be reported, not a reason to die.
+    sys::set_disposition(libc::SIGPIPE, SigHandler::SigIgn);
+    let _ = SEEN.set(seen);
 }
 
 /// Whether `signal` was ignored when the process started.
 #[must_use]
 pub fn was_ignored(signal: i32) -> bool {
-    IGNORED.load(Ordering::Relaxed) >> (signal - 1) & 1 == 1
-}
-
-/// Whether `signal` was blocked when the process started.
-#[must_use]
-pub fn was_blocked(signal: i32) -> bool {
-    BLOCKED.load(Ordering::Relaxed) >> (signal - 1) & 1 == 1
+    SEEN.get().is_some_and(|seen| seen.ignored >> (signal - 1) & 1 == 1)
 }
 
 /// Whether descriptor `fd` (0 to 2) was closed when the process started.
 #[must_use]
 pub fn was_closed(fd: i32) -> bool {
-    CLOSED.load(Ordering::Relaxed) >> fd & 1 == 1
+    SEEN.get().is_some_and(|seen| seen.closed >> fd & 1 == 1)
+}
+
+/// The signal mask that the process started with.
+pub(super) fn mask() -> RawMask {
+    SEEN.get().and_then(|seen| seen.mask).unwrap_or_else(RawMask::empty)
 }

@@ -6,7 +6,7 @@
 //! discarded), all signals blocked, and a name of its own (`killall -9 redlock-run` spares it).
 
 use super::page::{Page, Standing};
-use super::spawn::{Policy, Recipe, become_job, join_group};
+use super::spawn::{Policy, Recipe, spawn};
 use super::sys::{self, Alarm};
 use super::warden::{Bystanders, Warden};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,7 +14,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, send};
-use nix::unistd::{ForkResult, Pid, chdir, getpgrp, getpid, setpgid};
+use nix::unistd::{ForkResult, Pid, chdir, getpgrp, setpgid};
 use std::ffi::CString;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
@@ -100,25 +100,20 @@ fn run(page: Page, policy: Policy, recipe: &Recipe, shared_group: Pid, mut wrapp
         .and_then(|children| Ok((children, Alarm::new()?)));
     let additions = wait_for_go(&mut wrapper);
     let (Ok((children, alarm)), Some(additions)) = (instruments, additions) else { sys::exit_now(0) };
-    let environment = recipe.environment(additions);
-    let me = getpid();
-    let leader = match sys::fork_process() {
-        Ok(ForkResult::Child) => become_job(page, &recipe.argv, &environment, me, policy.group, shared_group),
-        Ok(ForkResult::Parent { child }) => child,
+    let leader = match spawn(page, recipe, additions, policy.group, shared_group) {
+        Ok(leader) => leader,
         Err(errno) => {
             page.set_fork_error(errno as i32);
             notify(&wrapper);
             sys::exit_now(0)
         }
     };
-    join_group(leader, policy.group, shared_group);
-    page.set_job(leader.as_raw());
     notify(&wrapper);
     // The job has its own copies of whatever the caller gave us. Kept open here, they would hold pipes
     // and locks for longer than the job does.
     sys::close_all_but(vec![wrapper.as_raw_fd(), children.as_raw_fd(), alarm.as_fd().as_raw_fd()]);
     let _ = chdir("/");
-    let warden = Warden::new(page, policy, leader.as_raw(), shared_group.as_raw(), Bystanders::default());
+    let warden = Warden::new(page, policy, leader, shared_group.as_raw(), Bystanders::default());
     watch(page, warden, wrapper, &children, &alarm)
 }
 

@@ -1,6 +1,6 @@
 //! From a fork to the job.
 
-use super::early::{was_closed, was_ignored};
+use super::early;
 use super::page::{Page, Standing};
 use super::sys::{self, Strings};
 use crate::clock::BootTime;
@@ -40,7 +40,7 @@ const SECRET: &str = "REDLOCK_RUN_PASSWORD";
 
 /// What to execute: made before the lock is asked for.
 pub(super) struct Recipe {
-    pub(super) argv: Strings,
+    argv: Strings,
     environment: Vec<CString>,
 }
 
@@ -50,7 +50,7 @@ impl Recipe {
     }
 
     /// The caller's environment with `additions` (`NAME=value`) and without our secret.
-    pub(super) fn environment(&self, additions: Vec<CString>) -> Strings {
+    fn environment(&self, additions: Vec<CString>) -> Strings {
         let name = |entry: &CString| {
             entry.to_bytes().split(|byte| *byte == b'=').next().unwrap_or_default().to_vec()
         };
@@ -60,13 +60,31 @@ impl Recipe {
     }
 }
 
-/// In the child: everything between fork and exec. Allocates nothing and takes no lock, since the
-/// parent may have other threads.
+/// Starts the job as a child of the caller.
+pub(super) fn spawn(
+    page: Page,
+    recipe: &Recipe,
+    additions: Vec<CString>,
+    group: Group,
+    shared: Pid,
+) -> nix::Result<i32> {
+    let environment = recipe.environment(additions);
+    let parent = getpid();
+    let body = || {
+        become_job(page, &recipe.argv, &environment, parent, group, shared);
+    };
+    let pid = sys::spawn_sharing(&body, recipe.argv.count())?;
+    page.set_job(pid);
+    Ok(pid)
+}
+
+/// In the child: everything between fork and exec. It shares the parent's memory: it allocates
+/// nothing, takes no lock, and leaves nothing changed but the page.
 ///
 /// The order is what makes it safe: first the tie to the parent, then the check that there was a
 /// parent to be tied to, then whether the lease still allows a start, and only then anything that
 /// lets the caller's signals in.
-pub(super) fn become_job(
+fn become_job(
     page: Page,
     argv: &Strings,
     environment: &Strings,
@@ -79,7 +97,8 @@ pub(super) fn become_job(
     if getppid() != parent {
         sys::exit_now(127);
     }
-    join_group(Pid::from_raw(0), group, shared);
+    let group = if group == Group::Own { Pid::from_raw(0) } else { shared };
+    let _ = setpgid(Pid::from_raw(0), group);
     // A wrapper that was frozen between acquiring and spawning must not start a job outside the lease.
     if BootTime::now() >= page.term_at() {
         page.advance(Standing::Armed, Standing::Expired);
@@ -88,31 +107,21 @@ pub(super) fn become_job(
         sys::exit_now(127);
     }
     restore_dispositions();
-    for fd in (0..3).filter(|fd| was_closed(*fd)) {
+    for fd in (0..3).filter(|fd| early::was_closed(*fd)) {
         sys::close_raw(fd);
     }
     // Signals that came since the fork are pending and are delivered here, or by the new program.
-    sys::caller_mask().install();
+    early::mask().install();
     let errno = sys::execute(argv, environment);
     page.set_exec_error(errno as i32);
     sys::exit_now(127)
-}
-
-/// Puts `pid` (0: the caller) into the job's group. Parent and child both do it: whoever comes first,
-/// the group exists before either goes on.
-pub(super) fn join_group(pid: Pid, group: Group, shared: Pid) {
-    let target = match group {
-        Group::Own => pid,
-        Group::Shared => shared,
-    };
-    let _ = setpgid(pid, target);
 }
 
 /// Signals as the caller left them: Rust's runtime has ignored SIGPIPE, and we have set SIGCHLD to its
 /// default. (Handlers of the runtime go with the exec.)
 fn restore_dispositions() {
     for signal in [libc::SIGPIPE, libc::SIGCHLD] {
-        let before = if was_ignored(signal) { SigHandler::SigIgn } else { SigHandler::SigDfl };
+        let before = if early::was_ignored(signal) { SigHandler::SigIgn } else { SigHandler::SigDfl };
         sys::set_disposition(signal, before);
     }
 }

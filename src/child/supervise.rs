@@ -9,7 +9,7 @@ use super::early;
 use super::guard::Guard;
 use super::page::{Demand, Page, Standing};
 use super::signals::{Arrived, Signals};
-use super::spawn::{Group, Policy, Recipe, become_job, join_group};
+use super::spawn::{Group, Policy, Recipe, spawn};
 use super::status::JobStatus;
 use super::sys::{self, Alarm, Change, Which};
 use super::terminal::{Terminal, leads_session};
@@ -19,7 +19,7 @@ use crate::clock::BootTime;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::SigHandler;
-use nix::unistd::{ForkResult, Pid, getpgrp, getpid};
+use nix::unistd::{Pid, getpgrp, getpid};
 use std::ffi::CString;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,6 +52,12 @@ pub trait Events {
 
     /// The keeper has news. True: it changed the page, and the guard must look.
     fn rung(&mut self) -> bool;
+
+    /// When [`Self::wake`] wants to be called.
+    fn wake_at(&self) -> BootTime;
+
+    /// The moment of [`Self::wake_at`] has come.
+    fn wake(&mut self);
 
     /// The lease runs out without having been lost: the job was just told to end.
     fn lease_runs_out(&mut self);
@@ -206,21 +212,10 @@ fn start_unguarded(
     additions: Vec<CString>,
     bystanders: Bystanders,
 ) -> Result<Warden, StartError> {
-    let environment = recipe.environment(additions);
-    let (me, shared) = (getpid(), getpgrp());
-    let forked = sys::fork_process();
-    if let Ok(ForkResult::Child) = forked {
-        become_job(page, &recipe.argv, &environment, me, policy.group, shared)
-    }
-    match forked {
-        Ok(ForkResult::Parent { child }) => {
-            join_group(child, policy.group, shared);
-            page.set_job(child.as_raw());
-            Ok(Warden::new(page, policy, child.as_raw(), shared.as_raw(), bystanders))
-        }
-        Ok(ForkResult::Child) => unreachable!("the child has become the job"),
-        Err(errno) => Err(StartError { what: "cannot fork", errno }),
-    }
+    let shared = getpgrp();
+    let leader = spawn(page, recipe, additions, policy.group, shared)
+        .map_err(|errno| StartError { what: "cannot fork", errno })?;
+    Ok(Warden::new(page, policy, leader, shared.as_raw(), bystanders))
 }
 
 /// Children that this process has already, as after `sh -c 'sleep 5 & exec redlock-run …'`.
@@ -257,8 +252,11 @@ impl Job {
                 }
                 self.poke();
             }
-            self.alarm.set(next);
+            self.alarm.set(next.min(events.wake_at()));
             self.wait(signals, events);
+            if BootTime::now() >= events.wake_at() {
+                events.wake();
+            }
         }
     }
 

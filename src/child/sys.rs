@@ -1,6 +1,5 @@
 //! System calls that need `unsafe`, each wrapped so that its callers do not.
 
-use super::early;
 use super::page::Fields;
 use super::status::JobStatus;
 use nix::errno::Errno;
@@ -42,11 +41,46 @@ impl SharedPage {
     }
 }
 
-/// fork(2). The caller must be single-threaded, or the child must do nothing but
-/// [`super::spawn::become_job`], which neither allocates nor takes locks.
+/// fork(2). The caller must be single-threaded: the child goes on as an ordinary process.
 pub(super) fn fork_process() -> nix::Result<ForkResult> {
     // SAFETY: by the condition above.
     unsafe { fork() }
+}
+
+/// Stack of a child that shares our memory, besides what its argument list needs: execvpe(3) keeps a
+/// path and, for a script without `#!`, a copy of the list on it.
+const CHILD_STACK: usize = 64 * 1024;
+
+/// Starts a child that shares our memory until it executes something, as vfork(2) does: nothing is
+/// copied, and this thread sleeps until then. `body` runs in the child on a stack of its own; it
+/// must neither allocate nor take a lock, since other threads of ours go on.
+pub(super) fn spawn_sharing<F: Fn()>(body: &F, arguments: usize) -> nix::Result<i32> {
+    extern "C" fn enter<F: Fn()>(body: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: `body` is the reference passed below, alive while the parent sleeps.
+        unsafe { (*body.cast::<F>())() };
+        exit_now(127)
+    }
+    let size = (CHILD_STACK + 2 * size_of::<usize>() * arguments).next_multiple_of(PAGE.get());
+    let size = NonZeroUsize::new(size).unwrap_or(PAGE);
+    let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK;
+    // SAFETY: an anonymous mapping at an address that the kernel chooses.
+    let stack = unsafe { mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)? };
+    // SAFETY: the stack grows down from the end of the mapping, which is page-aligned; CLONE_VFORK keeps
+    // us asleep, and so `body` and the stack alive, until the child has left our memory.
+    let pid = unsafe {
+        let top = stack.cast::<u8>().add(size.get()).as_ptr().cast();
+        let body: *const F = body;
+        libc::clone(
+            enter::<F>,
+            top,
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            body.cast_mut().cast(),
+        )
+    };
+    let errno = Errno::last();
+    // SAFETY: nobody uses the stack any more.
+    let _ = unsafe { nix::sys::mman::munmap(stack, size.get()) };
+    if pid < 0 { Err(errno) } else { Ok(pid) }
 }
 
 /// Ends the process at once: no destructors, no flushing of what the parent has buffered.
@@ -58,14 +92,19 @@ pub(super) fn exit_now(code: i32) -> ! {
 /// NULL-terminated strings for execve(2), made before the fork so that the child need not allocate.
 pub(super) struct Strings {
     /// Keeps the pointers valid.
-    _owned: Vec<CString>,
+    owned: Vec<CString>,
     pointers: Vec<*const libc::c_char>,
 }
 
 impl Strings {
     pub(super) fn new(owned: Vec<CString>) -> Self {
         let pointers = owned.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect();
-        Self { _owned: owned, pointers }
+        Self { owned, pointers }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.owned.len()
     }
 }
 
@@ -168,11 +207,20 @@ pub(super) fn stop_as(signal: i32) {
     one.apply(libc::SIG_BLOCK);
 }
 
-/// The signal mask that the process started with.
-pub(super) fn caller_mask() -> RawMask {
-    let mut mask = RawMask::empty();
-    (1..=early::LAST_SIGNAL).filter(|signal| early::was_blocked(*signal)).for_each(|signal| mask.add(signal));
-    mask
+/// Whether `signal` is ignored.
+pub(super) fn is_ignored(signal: i32) -> bool {
+    // SAFETY: plain data, filled by the kernel when the call succeeds.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Whether descriptor `fd` is closed.
+pub(super) fn is_closed(fd: i32) -> bool {
+    // SAFETY: only asks.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) == -1 }
 }
 
 /// A signal mask that may hold real-time signals.
@@ -188,6 +236,14 @@ impl RawMask {
             libc::sigemptyset(&raw mut mask);
             Self(mask)
         }
+    }
+
+    /// This thread's mask.
+    pub(super) fn current() -> Self {
+        let mut mask = Self::empty();
+        // SAFETY: writes an initialised set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask.0) };
+        mask
     }
 
     /// Everything but `open`.

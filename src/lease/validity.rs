@@ -44,6 +44,10 @@ pub struct Timing {
 /// One granted lease: until when it may be trusted and what happens before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
+    /// Just before the request was sent that got it.
+    pub since: BootTime,
+    /// The next renewal is due.
+    pub renew_at: BootTime,
     /// Nothing may count on the lock from here on.
     pub valid_until: BootTime,
     /// The job gets SIGKILL.
@@ -97,7 +101,13 @@ impl Timing {
     pub fn lease(&self, t0: BootTime) -> Lease {
         let valid_until = t0 + self.ttl.saturating_sub(self.drift());
         let kill_at = valid_until - self.margin();
-        Lease { valid_until, kill_at, term_at: kill_at - self.grace }
+        Lease {
+            since: t0,
+            renew_at: t0 + self.renewal(),
+            valid_until,
+            kill_at,
+            term_at: kill_at - self.grace,
+        }
     }
 
     /// How long guard and kernel have between SIGKILL and the end of the lease before something

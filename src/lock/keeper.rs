@@ -17,8 +17,8 @@ pub enum Loss {
     NotOurs,
     /// What stands at the key is no lock at all.
     NotALock,
-    /// The keeper itself failed: nobody renews any more.
-    KeeperDied,
+    /// The keeper's thread could not be started or died of a bug.
+    NobodyKeeps,
 }
 
 /// Who is told what the keeper learns. Called from the keeper's thread; must not block.
@@ -40,50 +40,88 @@ pub trait Watch: Send + 'static {
     fn goes_on_after_term(&self) -> bool;
 }
 
-/// The running thread. It sleeps without the node and takes it only to extend, so that stopping
-/// it costs no switch to the thread and back.
+/// Who keeps the lock of `value` at `key`.
+///
+/// The thread starts only when the first renewal comes near: a job that is shorter needs none. It
+/// sleeps without the node and takes it only to extend, so that stopping it costs no switch to the
+/// thread and back.
 pub struct Keeper {
-    stop: Arc<EventFd>,
     node: Arc<Mutex<Option<Node>>>,
+    key: Key,
+    value: LockValue,
+    timing: Timing,
+    lease: Lease,
+    thread: Thread,
+}
+
+enum Thread {
+    NotYet,
+    Running {
+        stop: Arc<EventFd>,
+    },
+    /// The system had no room for it.
+    Failed,
 }
 
 impl Keeper {
-    /// Starts to extend the lease of `value` at `key`.
-    pub fn start<W: Watch>(
-        node: Node,
-        key: &Key,
-        value: &LockValue,
-        timing: Timing,
-        lease: Lease,
-        watch: W,
-    ) -> io::Result<Self> {
+    /// A keeper for a lease just granted.
+    #[must_use]
+    pub fn new(node: Node, key: &Key, value: &LockValue, timing: Timing, lease: Lease) -> Self {
+        let node = Arc::new(Mutex::new(Some(node)));
+        Self { node, key: key.clone(), value: value.clone(), timing, lease, thread: Thread::NotYet }
+    }
+
+    /// When [`Self::start`] has to be called: half-way to the first renewal.
+    #[must_use]
+    pub fn start_by(&self) -> BootTime {
+        match self.thread {
+            Thread::NotYet => self.lease.since + self.timing.renewal() / 2,
+            Thread::Running { .. } | Thread::Failed => BootTime::NEVER,
+        }
+    }
+
+    /// Starts the thread. When that fails nobody renews: the lock counts as lost.
+    pub fn start<W: Watch>(&mut self, watch: W) {
+        let watch = LostUnlessEnded { watch, ended: false };
+        self.thread = self.spawn(watch).map_or(Thread::Failed, |stop| Thread::Running { stop });
+    }
+
+    fn spawn<W: Watch>(&self, watch: LostUnlessEnded<W>) -> io::Result<Arc<EventFd>> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let stop = Arc::new(EventFd::from_flags(flags).map_err(io::Error::from)?);
-        let node = Arc::new(Mutex::new(Some(node)));
-        let (told, shared) = (Arc::clone(&stop), Arc::clone(&node));
-        let (key, value) = (key.clone(), value.clone());
+        let (told, node) = (Arc::clone(&stop), Arc::clone(&self.node));
+        let (key, value, timing, lease) = (self.key.clone(), self.value.clone(), self.timing, self.lease);
         spawn_quiet("keeper", move || {
-            let watch = LostIfItPanics(watch);
-            Keeping { node: shared, key, value, timing, lease, stop: Stop(&told), watch: &watch.0 }.run();
-            std::mem::forget(watch);
+            // Whole: field by field, the closure would drop a copy that has not ended.
+            let mut watch = watch;
+            Keeping { node, key, value, timing, lease, stop: Stop(&told), watch: &watch.watch }.run();
+            watch.ended = true;
         })?;
-        Ok(Self { stop, node })
+        Ok(stop)
     }
 
     /// Stops extending and gives the node back; `None` when the thread died of a bug.
     #[must_use]
     pub fn stop(self) -> Option<Node> {
-        let _ = self.stop.write(1);
+        if let Thread::Running { stop } = &self.thread {
+            let _ = stop.write(1);
+        }
         self.node.lock().ok()?.take()
     }
 }
 
-/// Dropped only while its thread unwinds from a panic: then nobody renews, which is a lost lock.
-struct LostIfItPanics<W: Watch>(W);
+/// Dropped before the keeping has come to an end: its thread unwinds from a panic, or was never
+/// there. Then nobody renews.
+struct LostUnlessEnded<W: Watch> {
+    watch: W,
+    ended: bool,
+}
 
-impl<W: Watch> Drop for LostIfItPanics<W> {
+impl<W: Watch> Drop for LostUnlessEnded<W> {
     fn drop(&mut self) {
-        self.0.lost(Loss::KeeperDied);
+        if !self.ended {
+            self.watch.lost(Loss::NobodyKeeps);
+        }
     }
 }
 
@@ -115,7 +153,7 @@ impl<W: Watch> Keeping<'_, W> {
         let first = Duration::from_millis(100);
         let mut retry = Backoff::new(first, self.timing.longest_retry());
         let mut failed = 0;
-        let mut next = BootTime::now() + self.timing.renewal();
+        let mut next = self.lease.renew_at;
         loop {
             if Node::pause(next, &mut self.stop) {
                 return;
@@ -137,7 +175,7 @@ impl<W: Watch> Keeping<'_, W> {
                     self.watch.extended(self.lease);
                     failed = 0;
                     retry.reset();
-                    next = sent_at + self.timing.renewal();
+                    next = self.lease.renew_at;
                 }
                 Ok(Opinion::NotOurs) => return self.lose(Loss::NotOurs),
                 Err(fault) if fault.kind == FaultKind::NotALock => return self.lose(Loss::NotALock),
