@@ -139,11 +139,11 @@ pub struct ServerArgs {
     pub password_file: Option<PathBuf>,
 
     /// To reach Redis, name resolution included [default: 2s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     pub connect_timeout: Option<OsString>,
 
     /// For one answer of Redis [default: 1s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     pub command_timeout: Option<OsString>,
 }
 
@@ -276,9 +276,10 @@ fn usage_error(error: &clap::Error) -> UsageError {
         fact.push(' ');
         fact.push_str(more);
     }
-    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+    // Only "a similar argument exists": the other tip, to put `--` before it, would run it as a command.
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: a similar"));
     let hint = match error.kind() {
-        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => tip.map(str::to_owned),
+        ErrorKind::UnknownArgument => tip.map(|tip| format!("a similar{tip}")),
         _ => None,
     };
     let hint = hint.or_else(|| Some("redlock-run --help".to_owned()));

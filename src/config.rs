@@ -5,6 +5,7 @@
 //! whatever is wrong in a file or an environment variable, with 78.
 
 use crate::child::command::{CannotRun, base_name, look_up};
+use crate::child::signal_number;
 use crate::cli::{OutputArgs, RunArgs, ServerArgs};
 use crate::duration;
 use crate::escape::{escape, quote};
@@ -345,21 +346,10 @@ fn conflict(given: Option<&OsStr>) -> Result<u8> {
 
 fn signal(given: Option<&str>) -> Result<i32> {
     let Some(text) = given else { return Ok(libc::SIGTERM) };
-    let name = text.to_ascii_uppercase();
-    let name = name.strip_prefix("SIG").unwrap_or(&name);
-    let wrong = || {
+    signal_number(text).ok_or_else(|| {
         usage(format!("--signal {}: not a signal", quote(text.as_bytes())))
             .hint("a name or number, as in INT, SIGQUIT or 2")
-    };
-    let number = match name.parse::<i32>() {
-        Ok(number) => number,
-        Err(_) => format!("SIG{name}").parse::<nix::sys::signal::Signal>().map_err(|_| wrong())? as i32,
-    };
-    if (1..=libc::SIGRTMAX()).contains(&number) && !(32..libc::SIGRTMIN()).contains(&number) {
-        Ok(number)
-    } else {
-        Err(wrong())
-    }
+    })
 }
 
 fn option_duration(name: &str, text: &OsStr) -> Result<Duration> {

@@ -5,7 +5,7 @@ use crate::duration::show;
 use crate::lease::{Key, Seen};
 use crate::lock::{Patience, Progress};
 use crate::messages;
-use crate::node::{Busy, Fault};
+use crate::node::{Busy, Fault, FaultKind};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A wait is told of after this; on a terminal the line is then kept up to date.
@@ -49,7 +49,9 @@ pub fn hint(text: &str) -> String {
 /// A fault of Redis with its hint.
 #[must_use]
 pub fn fault(address: &str, fault: &Fault, default_url: bool) -> String {
-    let text = if fault.answered {
+    let text = if fault.kind == FaultKind::Denied {
+        format!("Redis refused {}", fault.text)
+    } else if fault.answered {
         format!("Redis at {address}: {}", fault.text)
     } else {
         format!("cannot reach Redis at {address}: {}", fault.text)
@@ -112,12 +114,22 @@ impl<'a> Waiting<'a> {
 
     /// News.
     pub fn hear(&mut self, progress: &Progress<'_>) {
-        if self.loudness == Loudness::Quiet || self.waited() < FIRST {
+        let early = self.waited() < FIRST && !matches!(progress, Progress::NoBatons);
+        if self.loudness == Loudness::Quiet || early {
             return;
         }
         let subject = match progress {
             Progress::Busy(busy) => holder(busy),
-            Progress::Unavailable(fault) => fault.text.clone(),
+            // One line for an outage, however its symptoms change.
+            Progress::Unavailable(_) => String::new(),
+            Progress::NoBatons => {
+                messages::say(&format!(
+                    "this user may not use '{}:wake': polling for lock {}",
+                    crate::escape::escape(self.key.as_bytes()),
+                    self.key
+                ));
+                return;
+            }
         };
         let changed = self.told.as_ref() != Some(&subject);
         if self.in_place
@@ -141,6 +153,7 @@ impl<'a> Waiting<'a> {
                 let (fact, hint) = text.split_at(text.find('\n').unwrap_or(text.len()));
                 messages::say(&format!("{fact}; trying again{hint}"));
             }
+            Progress::NoBatons => {}
         }
     }
 

@@ -217,6 +217,8 @@ struct Shared {
     page: Page,
     bell: EventFd,
     lost: AtomicBool,
+    /// The lease ran out unheard of, and the job goes on.
+    lapsed: AtomicBool,
     nobody_keeps: AtomicBool,
     news: Mutex<News>,
     key: crate::lease::Key,
@@ -248,6 +250,7 @@ impl Story {
             page,
             bell,
             lost: AtomicBool::new(false),
+            lapsed: AtomicBool::new(false),
             nobody_keeps: AtomicBool::new(false),
             news: Mutex::new(News { lease, trouble: None }),
             key: want.key.clone(),
@@ -278,7 +281,9 @@ impl Story {
     /// | execve failed | | 126, 127 |
     fn ending(&self, end: End, released: Option<&Released>) -> Ending {
         self.tell_released(released);
-        let lost = self.is_lost() || released == Some(&Released::Lost);
+        // Released after all: it was ours to the end.
+        let lapsed = self.shared.lapsed.load(Ordering::SeqCst) && released != Some(&Released::Yes);
+        let lost = self.is_lost() || lapsed || released == Some(&Released::Lost);
         match (end.cause, end.status) {
             (Cause::ExecFailed(errno), _) => {
                 let error = cannot_run(OsStr::new(&self.shared.program), false, CannotRun::from_errno(errno));
@@ -398,6 +403,7 @@ struct Watcher(Arc<Shared>);
 impl Watch for Watcher {
     fn extended(&self, lease: Lease) {
         self.0.page.extend(lease);
+        self.0.lapsed.store(false, Ordering::SeqCst);
         if let Ok(mut news) = self.0.news.lock() {
             news.lease = lease;
             if news.trouble.take().is_some() && self.0.loudness == Loudness::Verbose {
@@ -432,6 +438,13 @@ impl Watch for Watcher {
         if tries == 2 && self.0.loudness > Loudness::Quiet {
             say(&format!("cannot renew lock {} ({}); trying again", self.0.key, fault.text));
         }
+    }
+
+    fn lapsed(&self, lease: Lease) {
+        self.0.lapsed.store(true, Ordering::SeqCst);
+        let silent = show(BootTime::now().after(lease.since));
+        let consequence = self.0.consequence();
+        say(&format!("the lease of lock {} ran out, not renewed for {silent}; {consequence}", self.0.key));
     }
 
     fn goes_on_after_term(&self) -> bool {

@@ -41,7 +41,7 @@ mod tree;
 mod warden;
 
 pub use page::{Page, Standing};
-pub use signals::{Arrived, Signals, signal_name};
+pub use signals::{Arrived, Signals, signal_name, signal_number};
 pub use spawn::{Group, Policy};
 pub use status::JobStatus;
 pub use supervise::{Cause, Dismissed, End, Events, Job, Prepared, StartError};

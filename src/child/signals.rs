@@ -116,3 +116,33 @@ pub fn signal_name(signal: i32) -> String {
         Err(_) => format!("signal {signal}"),
     }
 }
+
+/// The number of a signal that people may send: a name with or without `SIG`, in any case, or a number.
+#[must_use]
+pub fn signal_number(text: &str) -> Option<i32> {
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let number = match name.parse::<i32>() {
+        Ok(number) => number,
+        Err(_) => format!("SIG{name}").parse::<Signal>().ok()? as i32,
+    };
+    let possible = (1..=libc::SIGRTMAX()).contains(&number) && !(32..libc::SIGRTMIN()).contains(&number);
+    possible.then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{signal_name, signal_number};
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        for (text, number) in [("term", 15), ("SIGINT", 2), ("9", 9), ("40", 40)] {
+            assert_eq!(signal_number(text), Some(number));
+        }
+        for text in ["", "SIG", "0", "-1", "65", "33", "TERMINATE"] {
+            assert_eq!(signal_number(text), None, "{text}");
+        }
+        assert_eq!(signal_name(15), "SIGTERM");
+        assert!(signal_name(40).starts_with("SIGRTMIN+"));
+    }
+}

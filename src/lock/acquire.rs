@@ -83,6 +83,8 @@ pub enum Progress<'a> {
     Busy(&'a Busy),
     /// Waiting for Redis.
     Unavailable(&'a Fault),
+    /// This user has no right to the list of batons: a release cannot wake us. Told once.
+    NoBatons,
 }
 
 /// Takes the lock. `report` hears of every answer that makes us wait.
@@ -104,6 +106,8 @@ pub fn acquire(
         polling: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
         outage: Backoff::new(Duration::from_millis(100), Duration::from_secs(1)),
         doubtful: Vec::new(),
+        took_baton: false,
+        told_no_batons: false,
     };
     loop {
         let value = want.holder.new_attempt(SystemTime::now());
@@ -130,6 +134,9 @@ struct Wait<'a> {
     outage: Backoff,
     /// Attempts whose replies were lost.
     doubtful: Vec<LockValue>,
+    /// A baton may have come to us that no attempt has made use of.
+    took_baton: bool,
+    told_no_batons: bool,
 }
 
 impl Wait<'_> {
@@ -152,6 +159,7 @@ impl Wait<'_> {
         report: &mut dyn FnMut(Progress<'_>),
     ) -> Result<(), NotAcquired> {
         self.answered = true;
+        self.took_baton = false;
         self.outage.reset();
         // Our own attempt whose reply was lost: not held by anybody.
         if let Some(at) = self.doubtful.iter().position(|value| value.text() == busy.value) {
@@ -163,7 +171,11 @@ impl Wait<'_> {
             return Err(NotAcquired::Busy(busy));
         }
         report(Progress::Busy(&busy));
-        self.wait_for_release(node, &busy, interrupt)
+        self.wait_for_release(node, &busy, interrupt)?;
+        if !node.has_batons() && !std::mem::replace(&mut self.told_no_batons, true) {
+            report(Progress::NoBatons);
+        }
+        Ok(())
     }
 
     fn wait_for_release(
@@ -184,17 +196,24 @@ impl Wait<'_> {
             longest = longest.min(first + Duration::from_millis(1));
         }
         if !batons {
-            return interrupted_if(Node::pause(now + longest, interrupt));
+            return self.pause(node, now + longest, interrupt);
         }
-        match node.wait_for_baton(&self.want.key, longest, interrupt) {
-            Err(fault) if fault.kind == FaultKind::Interrupted => {
-                node.pass_on(&self.want.key, BootTime::now() + LEAVE, &mut Never);
-                Err(NotAcquired::Interrupted)
-            }
-            // Whatever it said, the lock has to be asked for again. After an idle cut or in an outage
-            // that attempt finds out which it is.
-            Ok(_) | Err(_) => Ok(()),
+        // Whatever it says, the lock has to be asked for again. After an idle cut or in an outage that
+        // attempt finds out which it is.
+        self.took_baton = true;
+        let waited = node.wait_for_baton(&self.want.key, longest, interrupt);
+        if waited.is_err_and(|fault| fault.kind == FaultKind::Interrupted) {
+            return Err(self.leave(node));
         }
+        Ok(())
+    }
+
+    /// The caller was interrupted: passes a baton on that may have come to us.
+    fn leave(&mut self, node: &mut Node) -> NotAcquired {
+        if std::mem::take(&mut self.took_baton) {
+            node.pass_on(&self.want.key, BootTime::now() + LEAVE, &mut Never);
+        }
+        NotAcquired::Interrupted
     }
 
     fn cap(&self, now: BootTime) -> Duration {
@@ -215,17 +234,27 @@ impl Wait<'_> {
             self.disown(node, value, &fault, interrupt);
         }
         match fault.kind {
-            FaultKind::Interrupted => return Err(NotAcquired::Interrupted),
+            FaultKind::Interrupted => return Err(self.leave(node)),
             FaultKind::Unavailable => {}
             _ => return Err(NotAcquired::Fatal(fault)),
         }
         let now = BootTime::now();
         if self.want.patience == Patience::Once || now >= self.patience_ends() {
+            let _ = self.leave(node);
             return Err(NotAcquired::Unavailable(fault));
         }
         report(Progress::Unavailable(&fault));
         let pause = now + self.outage.pause();
-        interrupted_if(Node::pause(pause.min(self.patience_ends()), interrupt))
+        self.pause(node, pause.min(self.patience_ends()), interrupt)
+    }
+
+    fn pause(
+        &mut self,
+        node: &mut Node,
+        until: BootTime,
+        interrupt: &mut dyn Interrupt,
+    ) -> Result<(), NotAcquired> {
+        if Node::pause(until, interrupt) { Err(self.leave(node)) } else { Ok(()) }
     }
 
     /// The lock may be ours without our knowing: see to it that it is not.
@@ -245,8 +274,4 @@ impl Wait<'_> {
             self.limit
         }
     }
-}
-
-fn interrupted_if(interrupted: bool) -> Result<(), NotAcquired> {
-    if interrupted { Err(NotAcquired::Interrupted) } else { Ok(()) }
 }

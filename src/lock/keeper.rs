@@ -36,6 +36,11 @@ pub trait Watch: Send + 'static {
     /// Holds how many tries in a row have failed.
     fn failing(&self, fault: &Fault, tries: u32);
 
+    /// The lease is over and nothing was heard of it: it may be another's. The keeper goes on only
+    /// where [`Self::goes_on_after_term`] allows it; an extension that succeeds after all proves that
+    /// the lock never went away.
+    fn lapsed(&self, lease: Lease);
+
     /// Whether the keeper may go on trying at `now` although the job had to be told to end.
     fn goes_on_after_term(&self) -> bool;
 }
@@ -153,6 +158,7 @@ impl<W: Watch> Keeping<'_, W> {
         let first = Duration::from_millis(100);
         let mut retry = Backoff::new(first, self.timing.longest_retry());
         let mut failed = 0;
+        let mut lapsed = false;
         let mut next = self.lease.renew_at;
         loop {
             if Node::pause(next, &mut self.stop) {
@@ -161,6 +167,9 @@ impl<W: Watch> Keeping<'_, W> {
             let now = BootTime::now();
             if now >= self.lease.term_at && !self.watch.goes_on_after_term() {
                 return;
+            }
+            if now >= self.lease.valid_until && !std::mem::replace(&mut lapsed, true) {
+                self.watch.lapsed(self.lease);
             }
             // Taken by `stop`, or left by a panic: either way there is nothing more to do here.
             let Ok(mut held) = self.node.lock() else { return };
@@ -174,6 +183,7 @@ impl<W: Watch> Keeping<'_, W> {
                     self.lease = self.timing.lease(sent_at);
                     self.watch.extended(self.lease);
                     failed = 0;
+                    lapsed = false;
                     retry.reset();
                     next = self.lease.renew_at;
                 }
@@ -188,8 +198,14 @@ impl<W: Watch> Keeping<'_, W> {
                     if failed > 1 {
                         next = next + retry.pause();
                     }
-                    if !self.watch.goes_on_after_term() {
-                        next = next.min(self.lease.term_at);
+                    // Whatever comes at the end of the lease comes on time.
+                    let end = if self.watch.goes_on_after_term() {
+                        self.lease.valid_until
+                    } else {
+                        self.lease.term_at
+                    };
+                    if BootTime::now() < end {
+                        next = next.min(end);
                     }
                 }
             }

@@ -46,6 +46,8 @@ pub struct Fault {
     pub answered: bool,
     /// The command was sent (or a part of it) and has no reply: whether it was carried out is unknown.
     pub ambiguous: bool,
+    /// What is refused is a key, not a command.
+    pub(super) about_keys: bool,
 }
 
 impl fmt::Display for Fault {
@@ -56,7 +58,7 @@ impl fmt::Display for Fault {
 
 impl Fault {
     pub(super) fn new(kind: FaultKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into(), hint: None, answered: true, ambiguous: false }
+        Self { kind, text: text.into(), hint: None, answered: true, ambiguous: false, about_keys: false }
     }
 
     /// A reply whose shape no Redis would give.
@@ -79,19 +81,44 @@ impl Fault {
             ),
         };
         let answered = kind == FaultKind::NotRedis;
-        Self { kind, text, hint: None, answered, ambiguous: sent }
+        Self { kind, text, hint: None, answered, ambiguous: sent, about_keys: false }
     }
 
     /// From an error reply.
     pub(super) fn from_reply(error: &ServerError) -> Self {
         let details = error.details().unwrap_or("");
         let code = code_of(error.code(), details);
-        Self::new(classify(code, details), escape(format!("{} {details}", error.code()).trim().as_bytes()))
+        let kind = classify(code, details);
+        let text = escape(format!("{} {details}", error.code()).trim().as_bytes());
+        Self { about_keys: kind == FaultKind::Denied && details.contains(" key"), ..Self::new(kind, text) }
     }
 
     /// Whether rights to a key, and not to a command, are missing.
-    pub(super) fn is_about_keys(&self) -> bool {
-        self.kind == FaultKind::Denied && self.text.contains(" key")
+    pub(super) const fn is_about_keys(&self) -> bool {
+        self.about_keys
+    }
+
+    /// Whether Redis does not accept who we say we are.
+    pub(super) fn is_about_login(&self) -> bool {
+        self.text.starts_with("NOAUTH") || self.text.starts_with("WRONGPASS") || self.text.contains("AUTH")
+    }
+
+    /// A refusal as a sentence would have it; the server's words where we know no better.
+    pub(super) fn in_plain_words(&self) -> String {
+        let command = || self.text.split('\'').nth(1).unwrap_or("?");
+        if self.about_keys {
+            "no permission for one of the keys".to_owned()
+        } else if self.text.starts_with("NOPERM") && self.text.contains("to run the '") {
+            format!("no permission to run '{}'", command())
+        } else if self.text.contains("can't run this command") {
+            "no permission to run a command that the lock's scripts need".to_owned()
+        } else if self.text.starts_with("WRONGPASS") {
+            "wrong user name or password".to_owned()
+        } else if self.text.starts_with("NOAUTH") {
+            "a password is required".to_owned()
+        } else {
+            self.text.clone()
+        }
     }
 }
 

@@ -11,6 +11,10 @@ use redis::{Cmd, Value};
 use std::fmt::Write;
 use std::time::Duration;
 
+/// What to do when Redis wants to know who we are.
+const LOGIN_HINT: &str =
+    "set the password with --password-file, REDLOCK_RUN_PASSWORD or the URL, the user with --user";
+
 /// How long network operations may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
@@ -391,18 +395,26 @@ impl Node {
         fault
     }
 
-    /// Adds what to do about a login that is missing or wrong.
+    /// Adds who was refused, and what to do about it.
     fn named(&self, mut fault: Fault) -> Fault {
-        if fault.text.starts_with("NOAUTH") || fault.text.contains("WRONGPASS") || fault.text.contains("AUTH")
-        {
-            fault.hint = Some("set the password with --password-file, REDLOCK_RUN_PASSWORD or the URL, the user with --user".into());
-        } else if fault.kind == FaultKind::Misconfigured && fault.text.contains("DB index") {
-            fault.hint = Some(format!(
-                "database {} is not there; see 'databases' in redis.conf",
-                self.address.database
-            ));
-        } else if fault.kind == FaultKind::Misconfigured {
-            fault.hint = Some("this Redis is part of a cluster, which this version does not support".into());
+        match fault.kind {
+            FaultKind::Denied => {
+                let user =
+                    crate::escape::quote(self.credentials.user.as_deref().unwrap_or("default").as_bytes());
+                if fault.is_about_login() {
+                    fault.hint = Some(LOGIN_HINT.into());
+                }
+                fault.text = format!("user {user}: {}", fault.in_plain_words());
+            }
+            FaultKind::Misconfigured if fault.text.contains("DB index") => {
+                let database = self.address.database;
+                fault.hint = Some(format!("database {database} is not there; see 'databases' in redis.conf"));
+            }
+            FaultKind::Misconfigured => {
+                fault.hint =
+                    Some("this Redis is part of a cluster, which this version does not support".into());
+            }
+            _ => {}
         }
         fault
     }

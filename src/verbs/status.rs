@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(1);
 #[derive(Serialize)]
 struct State {
     key: String,
-    /// `held` by a run of ours, `foreign` (held by another tool), `free`, or `not-a-lock`.
+    /// `held`, `free`, or `not-a-lock`. Held without a holder: by another tool.
     state: &'static str,
     #[serde(flatten)]
     holder: Option<Holder>,
@@ -96,7 +96,7 @@ fn state(key: &Key, found: Option<(String, Busy)>) -> State {
         return State { state: "not-a-lock", r#type: Some(kind), ..held };
     }
     match Seen::parse(&busy.value) {
-        Seen::Foreign => State { state: "foreign", ..held },
+        Seen::Foreign => State { state: "held", ..held },
         Seen::Run(holder) => {
             let held_for_ms = holder.held_for(SystemTime::now()).map(whole_millis);
             State { state: "held", holder: Some(holder), held_for_ms, ..held }
@@ -130,6 +130,9 @@ fn line(state: &State) -> String {
         parts.push(escape(holder.program.as_bytes()));
         parts.push(format!("since {}", escape(holder.since.as_bytes())));
         parts.extend(state.held_for_ms.map(|ms| format!("({})", show(Duration::from_millis(ms)))));
+    }
+    if state.state == "held" && state.holder.is_none() {
+        parts.push("another tool".to_owned());
     }
     parts.extend(state.r#type.as_ref().map(|kind| escape(kind.as_bytes())));
     parts.extend(state.expires_in_ms.as_ref().map(|left| match left.as_u64() {
