@@ -67,8 +67,10 @@ fn each_signal_reaches_the_job_exactly_once() {
 #[test]
 fn a_forwarded_signal_reaches_the_jobs_whole_group() {
     let server = Server::start();
-    let script = "exec 2>/dev/null; (trap 'echo inner; exit 0' TERM; echo ready; while :; do sleep 0.02; done) & \
-                  trap 'echo outer; wait; exit 0' TERM; while :; do sleep 0.02; done";
+    // The subshell resets the outer trap, which must be there before anything is ready.
+    let script = "exec 2>/dev/null; trap 'echo outer; wait; exit 0' TERM; \
+                  (trap 'echo inner; exit 0' TERM; echo ready; while :; do sleep 0.02; done) & \
+                  while :; do sleep 0.02; done";
     let mut run = sh(&server, &[], script).spawn();
     run.wait_for_stdout("ready\n");
     run.signal(SIGTERM);
