@@ -10,7 +10,7 @@ use crate::cli::{OutputArgs, RunArgs, ServerArgs};
 use crate::duration;
 use crate::escape::{escape, quote};
 use crate::exit_status::ExitStatus;
-use crate::lease::{Holder, Key, KeyError, LONGEST_TTL, SHORTEST_TTL, Timing};
+use crate::lease::{Holder, Key, KeyError, LONGEST_NOTE, LONGEST_TTL, SHORTEST_TTL, Timing};
 use crate::lock::{Patience, Want};
 use crate::node::{Address, Credentials, Node, Timeouts};
 use std::ffi::{CString, OsStr, OsString};
@@ -97,10 +97,7 @@ impl RunConfig {
         let timing = Timing::new(ttl(args.ttl.as_deref())?, kill_after);
         let conflict = conflict(args.conflict_exit_code.as_deref())?;
         let signal = signal(args.signal.as_deref())?;
-        let note = args
-            .note
-            .or_else(|| variable("REDLOCK_RUN_NOTE"))
-            .map(|note| note.to_string_lossy().into_owned());
+        let note = note(args.note.as_deref())?;
         let (mut node, default_url) = node(&args.server)?;
         if args.no_fencing {
             node.without_fencing();
@@ -350,6 +347,21 @@ fn signal(given: Option<&str>) -> Result<i32> {
         usage(format!("--signal {}: not a signal", quote(text.as_bytes())))
             .hint("a name or number, as in INT, SIGQUIT or 2")
     })
+}
+
+fn note(given: Option<&OsStr>) -> Result<Option<String>> {
+    let (text, wrong): (_, fn(String) -> ConfigError) = match given {
+        Some(text) => (Some(text.to_owned()), usage),
+        None => (variable("REDLOCK_RUN_NOTE"), contradiction),
+    };
+    let name = if given.is_some() { "--note" } else { "REDLOCK_RUN_NOTE" };
+    let text = text.map(|text| text.to_string_lossy().into_owned());
+    match text {
+        Some(text) if text.chars().count() > LONGEST_NOTE => {
+            Err(wrong(format!("{name}: longer than {LONGEST_NOTE} characters")))
+        }
+        text => Ok(text),
+    }
 }
 
 fn option_duration(name: &str, text: &OsStr) -> Result<Duration> {

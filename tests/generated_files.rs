@@ -44,8 +44,10 @@ fn an_unknown_shell_is_64() {
 #[test]
 fn the_bash_completion_loads_and_completes() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("completions/redlock-run.bash");
-    let script = "source \"$1\"; COMP_WORDS=(redlock-run --no); COMP_CWORD=1; \
-                  _redlock-run redlock-run --no redlock-run; echo \"${COMPREPLY[@]}\"";
+    // The function's name is the generator's business; `complete -p` tells it.
+    let script = "source \"$1\"; f=$(complete -p redlock-run | sed 's/.*-F \\([^ ]*\\).*/\\1/'); \
+                  COMP_WORDS=(redlock-run --no); COMP_CWORD=1; \
+                  $f redlock-run --no redlock-run; echo \"${COMPREPLY[@]}\"";
     let args = ["--norc", "-c", script, "bash", file.to_str().expect("a path")];
     Run::of("bash", args).finish().stdout_contains("--no-fencing").stdout_contains("--note").expect_status(0);
 }

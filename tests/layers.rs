@@ -21,7 +21,8 @@ const ABOVE_NODE: &[&str] = &["node/", "lock/", "config.rs", "report.rs", "run.r
 const RULES: &[Rule] = &[
     Rule { word: "redis::", only_in: &["node/"] },
     Rule { word: "clap::", only_in: &["cli.rs"] },
-    Rule { word: "unsafe", only_in: &["child/"] },
+    // main.rs: the attribute that exports `main` to the C runtime.
+    Rule { word: "unsafe", only_in: &["child/", "main.rs"] },
     // Processes and signals.
     Rule { word: "signal_hook::", only_in: &["child/"] },
     // Also messages.rs, whose thread blocks all signals.

@@ -282,6 +282,10 @@ impl Job {
                 self.adopt(events);
             } else if self.page.job() != 0 || self.page.fork_error().is_some() {
                 *started = true;
+            } else {
+                // Signals wait until there is a job, and SIGCHLD with them: a guard that was stopped
+                // while we waited for the lock would never start it.
+                self.look_after_children();
             }
         }
         if events.rung() {

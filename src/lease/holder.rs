@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 pub const LONGEST_VALUE: usize = 1024;
 
 /// Longest note, in characters.
-const LONGEST_NOTE: usize = 200;
+pub const LONGEST_NOTE: usize = 200;
 
 /// Longest host, user or program name that is put into the value, in characters.
 const LONGEST_NAME: usize = 64;

@@ -10,7 +10,7 @@ mod token;
 mod validity;
 
 pub use backoff::{Backoff, jitter};
-pub use holder::{Holder, LONGEST_VALUE, LockValue, Seen};
+pub use holder::{Holder, LONGEST_NOTE, LONGEST_VALUE, LockValue, Seen};
 pub use key::{Companion, Key, KeyError};
 pub use token::Token;
 pub use validity::{LONGEST_TTL, Lease, SHORTEST_TTL, Timing};

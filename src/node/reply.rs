@@ -115,7 +115,7 @@ impl Fault {
         } else if self.text.starts_with("WRONGPASS") {
             "wrong user name or password".to_owned()
         } else if self.text.starts_with("NOAUTH") {
-            "a password is required".to_owned()
+            "authentication required".to_owned()
         } else {
             self.text.clone()
         }
