@@ -88,9 +88,9 @@ pub struct RunConfig {
 
 impl RunConfig {
     /// Reads and checks everything, and looks for the command, before anything is done.
-    pub fn new(args: RunArgs) -> Result<Self> {
+    pub fn new(args: &RunArgs) -> Result<Self> {
         let key = key(args.key.as_deref())?;
-        let command = command(&args)?;
+        let command = command(args)?;
         let loudness = loudness(&args.output)?;
         let patience = patience(args.nonblock, args.wait.as_deref())?;
         let kill_after = optional_duration("--kill-after", args.kill_after.as_deref())?;

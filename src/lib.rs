@@ -62,7 +62,7 @@ fn run_arguments() -> Ending {
 
 fn carry_out(asked: cli::Asked) -> anyhow::Result<Ending> {
     match asked {
-        cli::Asked::Run(args) => run::run(*args),
+        cli::Asked::Run(args) => run::run(&args),
         cli::Asked::Status(args) => verbs::status(&args),
         cli::Asked::Completions(args) => print(&verbs::completions(&args)),
         cli::Asked::Man => print(&verbs::man()?),

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Carries out a run. Errors are what no status of its own describes: the system refused something.
-pub fn run(args: RunArgs) -> Result<Ending> {
+pub fn run(args: &RunArgs) -> Result<Ending> {
     Signals::block_all();
     let mut config = RunConfig::new(args)?;
     let (group, terminal) = Terminal::detect();

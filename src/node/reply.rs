@@ -110,8 +110,6 @@ impl Fault {
             "no permission for one of the keys".to_owned()
         } else if self.text.starts_with("NOPERM") && self.text.contains("to run the '") {
             format!("no permission to run '{}'", command())
-        } else if self.text.contains("can't run this command") {
-            "no permission to run a command that the lock's scripts need".to_owned()
         } else if self.text.starts_with("WRONGPASS") {
             "wrong user name or password".to_owned()
         } else if self.text.starts_with("NOAUTH") {
