@@ -296,11 +296,12 @@ impl Job {
             Parent::Us(warden) => warden.step(),
             Parent::Guard { .. } => self.second_line(),
         };
+        // Here we may stand still for long; what the page says is read after it.
+        self.stop_with_the_job();
         if self.page.term_sent() && !self.told_of_term {
             self.told_of_term = true;
             events.lease_runs_out();
         }
-        self.stop_with_the_job();
         next
     }
 
