@@ -36,21 +36,42 @@ pub fn run(args: &RunArgs) -> Result<Ending> {
         term_signal: config.signal,
         stops_on_loss: config.stops_on_loss,
     };
-    let prepared = Prepared::new(std::mem::take(&mut config.argv), policy, config.guarded)?;
+    let (argv, guarded) = (std::mem::take(&mut config.argv), config.guarded);
     let mut signals = Signals::install().context("cannot receive signals")?;
-    match take_lock(&mut config, &mut signals) {
-        Ok(held) => under_lock(config, &held, prepared, &mut signals, terminal.as_ref()),
-        Err(ending) => Ok(ending),
+    // The guard is forked while the first request is on its way: with one thread, and at no cost.
+    let mut prepared = None;
+    let held = take_lock(&mut config, &mut signals, &mut || {
+        if prepared.is_none() {
+            prepared = Some(Prepared::new(&argv, policy, guarded));
+        }
+    });
+    match (held, prepared) {
+        (Err(ending), _) => Ok(ending),
+        (Ok(held), Some(Ok(prepared))) => {
+            under_lock(config, &held, prepared, &mut signals, terminal.as_ref())
+        }
+        (Ok(held), prepared) => {
+            release(&mut config.node, &config.want.key, &held.value, &mut UntilSignal::new(&mut signals, 2));
+            match prepared {
+                Some(Err(error)) => Err(error.into()),
+                _ => Ok(ExitStatus::Bug.into()),
+            }
+        }
     }
 }
 
-/// Takes the lock, or says how to end without it.
-fn take_lock(config: &mut RunConfig, signals: &mut Signals) -> std::result::Result<Held, Ending> {
+/// Takes the lock, or says how to end without it. `prepare` is called when there is time for it, at least
+/// once, before anything is said.
+fn take_lock(
+    config: &mut RunConfig,
+    signals: &mut Signals,
+    prepare: &mut dyn FnMut(),
+) -> std::result::Result<Held, Ending> {
     let want = &config.want;
     let address = config.node.address().to_string();
     let mut waiting =
         Waiting::new(&want.key, address.clone(), config.default_url, want.patience, config.loudness);
-    let mut until_signal = UntilSignal::new(signals, 1);
+    let mut until_signal = UntilSignal { prepare: Some(prepare), ..UntilSignal::new(signals, 1) };
     let outcome = acquire(&mut config.node, want, &mut until_signal, &mut |progress: Progress<'_>| {
         waiting.hear(&progress);
     });
@@ -186,11 +207,13 @@ struct UntilSignal<'a> {
     /// How many it takes.
     patience: u32,
     last: Option<i32>,
+    /// What is to be done while waiting.
+    prepare: Option<&'a mut dyn FnMut()>,
 }
 
 impl<'a> UntilSignal<'a> {
     fn new(signals: &'a mut Signals, patience: u32) -> Self {
-        Self { signals, patience, last: None }
+        Self { signals, patience, last: None, prepare: None }
     }
 }
 
@@ -205,6 +228,12 @@ impl Interrupt for UntilSignal<'_> {
             self.patience = self.patience.saturating_sub(1);
         }
         self.patience == 0
+    }
+
+    fn idle(&mut self) {
+        if let Some(prepare) = &mut self.prepare {
+            prepare();
+        }
     }
 }
 

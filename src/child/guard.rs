@@ -1,7 +1,7 @@
 //! The guard: the job's parent, and the one who ends it when the wrapper cannot.
 //!
-//! Forked while the wrapper has one thread, before the lock is asked for, so that it costs no time
-//! between acquiring and running. It has its own process group (a `kill -9 -PGID` at the caller's group
+//! Forked while the wrapper has one thread and waits for the first answer of Redis, so that it costs no
+//! time at all. It has its own process group (a `kill -9 -PGID` at the caller's group
 //! spares it), the caller's session (in another one the job's group would be orphaned, and ^Z
 //! discarded), all signals blocked, and a name of its own (`killall -9 redlock-run` spares it).
 
@@ -90,6 +90,8 @@ impl Guard {
 
 /// The guard's whole life.
 fn run(page: Page, policy: Policy, recipe: &Recipe, shared_group: Pid, mut wrapper: UnixStream) -> ! {
+    // A connection that the wrapper drops must be closed, not live on here.
+    sys::close_inherited_but(wrapper.as_raw_fd());
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     let _ = prctl::set_child_subreaper(true);
     let _ = prctl::set_name(c"redlock-guard");

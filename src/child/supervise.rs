@@ -147,10 +147,10 @@ enum Parent {
 impl Prepared {
     /// Makes everything ready for `argv`; with a guard, forks it. Must be called while the process has
     /// one thread.
-    pub fn new(argv: Vec<CString>, policy: Policy, guarded: bool) -> Result<Self, StartError> {
+    pub fn new(argv: &[CString], policy: Policy, guarded: bool) -> Result<Self, StartError> {
         let failed = |what| move |errno| StartError { what, errno };
         let page = Page::new().map_err(failed("cannot get memory"))?;
-        let recipe = Recipe::new(argv);
+        let recipe = Recipe::new(argv.to_vec());
         if early::was_ignored(libc::SIGCHLD) {
             sys::set_disposition(libc::SIGCHLD, SigHandler::SigDfl);
         }

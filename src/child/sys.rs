@@ -16,6 +16,9 @@ use std::ptr::NonNull;
 /// Page size that is asked for; the kernel rounds up.
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
+/// Descriptors of our own are below this, or below the guard's socket: a handful, at the lowest free numbers.
+const HIGHEST_OWN: i32 = 256;
+
 /// A mapping that stays for the life of the process and is shared with its children.
 #[derive(Clone, Copy)]
 pub(super) struct SharedPage(NonNull<Fields>);
@@ -285,6 +288,20 @@ impl RawMask {
 pub(super) fn close_raw(fd: i32) {
     // SAFETY: the caller closes what it was started without; no Rust object owns it.
     unsafe { libc::close(fd) };
+}
+
+/// In a fresh child: closes what the parent has opened itself, except `keep`. All of that is
+/// close-on-exec; what the parent was given when it was executed cannot be, and is left for the job.
+pub(super) fn close_inherited_but(keep: i32) {
+    // `keep` is among the newest of them.
+    for fd in (3..HIGHEST_OWN.max(keep + 16)).filter(|fd| *fd != keep) {
+        // SAFETY: the objects that own these descriptors are never used again in this process.
+        unsafe {
+            if libc::fcntl(fd, libc::F_GETFD) == libc::FD_CLOEXEC {
+                libc::close(fd);
+            }
+        }
+    }
 }
 
 /// Closes every descriptor except `keep`. Only for the guard, which owns nothing else any more.

@@ -111,7 +111,10 @@ pub fn acquire(
     };
     loop {
         let value = want.holder.new_attempt(SystemTime::now());
-        let next = match node.acquire(&want.key, value.text(), want.timing.ttl(), interrupt) {
+        let attempt = node.acquire(&want.key, value.text(), want.timing.ttl(), interrupt);
+        // Also when nothing could be sent: reports may start a thread.
+        interrupt.idle();
+        let next = match attempt {
             Ok(Attempt::Acquired(acquired)) => match wait.judge(node, value, &acquired) {
                 Some(held) => return Ok(held),
                 None => Ok(()),

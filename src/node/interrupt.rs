@@ -10,6 +10,10 @@ pub trait Interrupt {
 
     /// Whether to give up. An implementation that answers no has emptied the fd.
     fn interrupted(&mut self) -> bool;
+
+    /// A command is on its way and nothing is left to do but wait, or a thread is about to be started.
+    /// Whoever has work that costs no time now, or that wants a process of one thread, does it here.
+    fn idle(&mut self) {}
 }
 
 /// Never interrupted: for clean-up that has a short deadline anyway.

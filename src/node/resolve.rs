@@ -22,6 +22,7 @@ pub(super) fn resolve(
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
+    interrupt.idle();
     let done = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).map_err(io::Error::from)?);
     let found = Arc::new(Mutex::new(None));
     let (host, theirs, answer) = (host.to_owned(), Arc::clone(&done), Arc::clone(&found));

@@ -303,6 +303,7 @@ impl Node {
         let sent_at = BootTime::now();
         let mut converse = || {
             live.connection.send(&bytes, until, interrupt)?;
+            interrupt.idle();
             let greeting = login.is_some().then(|| live.connection.receive(until, interrupt)).transpose()?;
             Ok((greeting, live.connection.receive(until, interrupt)?))
         };
