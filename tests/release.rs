@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::jobs::{Gate, KEY, SLEEPS, holding, sh};
 use crate::support::wait::SOON;
-use crate::support::{Run, Server, wait_until};
+use crate::support::{Process, Run, Server, wait_until};
 
 #[test]
 fn the_key_is_gone_when_the_run_has_ended() {
@@ -114,12 +114,7 @@ fn a_job_that_cleans_up_for_longer_than_its_ttl_keeps_its_lock() {
     let mut run = sh(&server, &["--ttl", "1s"], script).spawn();
     let job = run.job();
     run.signal(Signal::SIGTERM);
-    wait_until("the job is over", SOON, || {
-        let held = server.redis.exists(KEY);
-        // Looked at after the key: a job that is alive now was alive then.
-        assert!(held || job.is_dead(), "released under a living job");
-        job.is_dead()
-    });
+    released_after(&server, &[job]);
     run.finish().stdout(run.stdout_so_far()).expect_status(3);
     assert!(!server.redis.exists(KEY));
 }
@@ -131,21 +126,43 @@ fn a_job_that_was_stopped_keeps_its_lock_until_its_last_process_is_gone() {
     let script = "(trap 'sleep 2; exit 0' TERM; echo ready; while :; do sleep 0.02; done) & wait";
     let mut run = sh(&server, &["--ttl", "1s"], script).spawn();
     run.wait_for_stdout("ready\n");
-    let wrapper = run.pid();
-    let job = job_processes(&run.processes(), wrapper);
+    let job = job_processes(&run.processes(), run.pid());
     run.signal(Signal::SIGTERM);
-    wait_until("all of the job is over", SOON, || {
-        let held = server.redis.exists(KEY);
-        let over = job.iter().all(crate::support::Process::is_dead);
-        assert!(held || over, "released under a living process of the job");
-        over
-    });
+    released_after(&server, &job);
     run.finish().any_output().expect_signal(Signal::SIGTERM);
     assert!(!server.redis.exists(KEY));
 }
 
+/// The same when the shell does not die of the signal but ends by itself.
+#[test]
+fn a_job_that_was_asked_and_ends_by_itself_keeps_its_lock_as_long() {
+    let server = Server::start();
+    let script = "exec 2>/dev/null; trap 'exit 4' TERM; \
+                  (trap 'sleep 2; exit 0' TERM; echo ready; while :; do sleep 0.02; done) & \
+                  while :; do sleep 0.02; done";
+    let mut run = sh(&server, &["--ttl", "1s"], script).spawn();
+    run.wait_for_stdout("ready\n");
+    let job = job_processes(&run.processes(), run.pid());
+    run.signal(Signal::SIGTERM);
+    released_after(&server, &job);
+    run.finish().any_output().expect_status(4);
+    assert!(!server.redis.exists(KEY));
+}
+
+/// Waits until all of the job is dead, and asserts that the lock stands as long.
+#[track_caller]
+fn released_after(server: &Server, job: &[Process]) {
+    wait_until("all of the job is over", SOON, || {
+        let held = server.redis.exists(KEY);
+        // Looked at after the key: what is alive now was alive then.
+        let over = job.iter().all(Process::is_dead);
+        assert!(held || over, "released under a living process of the job");
+        over
+    });
+}
+
 /// The processes in the job's own group.
-fn job_processes(all: &[crate::support::Process], wrapper: i32) -> Vec<crate::support::Process> {
+fn job_processes(all: &[Process], wrapper: i32) -> Vec<Process> {
     let name_is_sh = |pid| crate::support::proc::name(pid).as_deref() == Some("sh");
     let found: Vec<_> =
         all.iter().filter(|process| process.pid != wrapper && name_is_sh(process.pid)).cloned().collect();
