@@ -6,13 +6,13 @@
 //! |---|---|
 //! | hashicorp/consul#2022: the shell dies, its job goes on | `release::a_job_that_was_stopped_keeps_its_lock_until_its_last_process_is_gone` |
 //! | tiian/flom#15: released under a job that cleans up | `release::a_job_that_cleans_up_for_longer_than_its_ttl_keeps_its_lock` |
-//! | fish-shell/fish-shell#4007: a handler over an ignored signal | `signals::ignored_and_blocked_signals_of_the_job_are_those_of_a_direct_run` |
+//! | fish-shell/fish-shell#4007: a handler over an ignored signal | `transparency::ignored_and_blocked_signals_of_the_job_are_those_of_a_direct_run` |
 //! | hashicorp/consul#1210, #2489: a signal that kills only the wrapper | `signals::each_signal_reaches_the_job_exactly_once` |
 //! | box/etcdb#28: the renewer outlives the holder | `signals::nothing_that_extends_the_lock_outlives_a_killed_wrapper` |
 //! | MagnaCapax/PMSS#905: a daemon left by the job blocks the wrapper | `release::a_job_that_leaves_a_daemon_returns_at_once_and_the_daemon_lives` |
 //! | hashicorp/consul#947: the exit code is lost | `exit_status::every_exit_code_is_passed_through` |
 //! | openclaw/openclaw#24866: a missing command keeps the lock | `exit_status::a_command_that_does_not_exist_is_127_and_takes_nothing` |
-//! | simstudioai/sim#6864: locked, and nobody knows | `acquire::a_lock_whose_reply_was_lost_is_given_back` |
+//! | simstudioai/sim#6864: locked, and nobody knows | `lost_replies::a_lock_whose_reply_was_lost_is_given_back` |
 //! | hashicorp/consul#9788: the job runs beyond the lease | `deadline::*` |
 //! | craftcms/cms#11658: the release hangs | `release::a_release_that_finds_redis_stopped_gives_up_soon_and_keeps_the_jobs_status` |
 //! | linagora/cozy-stack#4911: one failed renewal is a lost lock | `renewal::one_failed_extension_is_repeated_until_it_succeeds` |
@@ -27,7 +27,7 @@
 //! | redis/redis#8623: OOM | `faults::a_full_redis_is_never_called_busy`, `renewal::a_holder_goes_on_under_memory_pressure` |
 //! | mike-marcacci/node-redlock#107: the key is no lock | `faults::a_list_at_the_key_is_76_at_once_and_kept` |
 //! | laravel/horizon#1738, ShedLock#65: no expiry, sub-second leases | `acquire::a_lock_of_another_tool_is_busy_and_is_left_alone`, `errors::*` |
-//! | redis-rs#517 and others: characters of passwords | `acl::passwords_with_any_character_work`, `errors::a_url_that_cannot_be_read_is_64_and_shows_no_password` |
+//! | redis-rs#517 and others: characters of passwords | `passwords::passwords_with_any_character_work`, `errors::a_url_that_cannot_be_read_is_64_and_shows_no_password` |
 //! | ioredis#1211, lettuce#1379: start-up commands need rights | `acl::the_rights_of_the_hint_are_enough_for_the_whole_life_of_a_lock` |
 //! | discourse/discourse#17886: a storm of polls | `contention::a_crowd_of_waiters_gets_through_without_a_storm_of_requests` |
 //! | ClusterLabs/resource-agents#1400: passwords in logs | `output::no_message_shows_a_password` |

@@ -13,6 +13,9 @@ use std::time::Duration;
 use crate::moment::Moment;
 use crate::tree::{Look, Tree};
 
+/// What the guard calls itself.
+const GUARD: &str = "redlock-guard";
+
 /// In the flags of `/proc/PID/stat`: the process is being torn down and runs no code any more.
 const PF_EXITING: u64 = 0x4;
 
@@ -123,7 +126,9 @@ impl Census {
         if !words.contains(&self.program.as_bytes()) {
             return Class::Job(Arc::clone(tree));
         }
-        if stat.name == "redlock-guard" && tree.guard().is_none() {
+        // Its child has its name until it executes the job.
+        let is_guard = |stat: &Stat| stat.name == GUARD;
+        if is_guard(stat) && tree.guard().is_none() && !Stat::read(stat.parent).is_some_and(|up| is_guard(&up)) {
             tree.note_guard(pid, stat.started);
         }
         Class::Ours
@@ -155,7 +160,8 @@ impl Stat {
     }
 }
 
-fn pids() -> Vec<i32> {
+/// The numbers of all processes.
+pub(crate) fn pids() -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("/proc");
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
