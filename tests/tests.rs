@@ -11,7 +11,7 @@ mod harness;
 
 // The lock.
 
-/// Taking a free lock.
+/// Taking a free lock, and answers that get lost.
 mod acquire;
 /// One at a time, under load.
 mod contention;
@@ -23,8 +23,6 @@ mod fencing;
 mod interop;
 /// Losing it, by deletion, by another's value, for want of answers.
 mod lease_loss;
-/// Attempts whose answers get lost.
-mod lost_replies;
 /// Giving it back.
 mod release;
 /// Keeping it, unseen by the job.
@@ -38,16 +36,16 @@ mod wait;
 
 /// The job's own status, and ours.
 mod exit_status;
-/// Signals while there is none yet.
-mod interrupts;
-/// Signals while there is a job.
+/// The whole tree is dead in time, whatever of ours is killed or stopped.
+mod guard;
+/// Forwarding, and the end of a wait.
 mod signals;
-/// What the job could notice of us.
-mod transparency;
+/// Job control, keys, prompts, modes: in a real terminal with a real shell.
+mod terminal;
 
 // The command line.
 
-/// Arguments, durations, help.
+/// Arguments, durations, sources of values.
 mod cli;
 /// Bad input.
 mod errors;
@@ -55,21 +53,13 @@ mod errors;
 mod output;
 /// Who holds what.
 mod status;
-/// A stderr that is closed or full.
-mod stderr_trouble;
-/// Where the Redis is.
-mod urls;
 
 // The server's side.
 
-/// Missing rights.
+/// Passwords and rights.
 mod acl;
-/// A Redis that refuses or hangs.
+/// A Redis that refuses, hangs, or is none.
 mod faults;
-/// Passwords.
-mod passwords;
-/// The table of replies, from a fake.
-mod replies;
 
 /// Public reports, by their numbers.
 mod cases;

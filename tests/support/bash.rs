@@ -1,5 +1,6 @@
 //! An interactive shell in a terminal, with a person's typing.
 
+use std::path::Path;
 use std::process::ExitStatus;
 
 use super::proc;
@@ -20,12 +21,17 @@ pub(crate) struct Bash {
 impl Bash {
     /// Starts a shell in which `redlock-run` is in PATH and uses `server`.
     pub(crate) fn start(server: &Server) -> Self {
+        Self::start_in(server, server.dir())
+    }
+
+    /// The same in `dir`.
+    pub(crate) fn start_in(server: &Server, dir: &Path) -> Self {
         let run = Run::of("bash", ["--norc", "--noprofile", "-i"])
             .env("REDLOCK_RUN_URL", server.url())
             .env("PS1", PROMPT)
             .env("TERM", "dumb")
             .env("INPUTRC", "/dev/null")
-            .in_dir(server.dir());
+            .in_dir(dir);
         let mut pty = Pty::spawn(run.into_command());
         pty.read_until(PROMPT);
         Self { pty }
@@ -62,6 +68,13 @@ impl Bash {
             let leader = shell.stat().map(|stat| stat.tpgid);
             leader.is_some_and(|pid| proc::name(pid).as_deref() == Some(name))
         });
+    }
+
+    /// Whether the terminal is the shell's own again, as it must be at every prompt.
+    #[track_caller]
+    pub(crate) fn owns_the_terminal(&self) -> bool {
+        let shell = self.pty.leader().stat().expect("the shell runs");
+        shell.tpgid == shell.pgrp
     }
 
     /// Leaves the shell.

@@ -3,8 +3,12 @@
 
 pub(crate) mod bash;
 pub(crate) mod client;
+pub(crate) mod container;
 pub(crate) mod fake;
+pub(crate) mod hang;
 pub(crate) mod jobs;
+pub(crate) mod lease;
+pub(crate) mod nest;
 pub(crate) mod outcome;
 pub(crate) mod proc;
 pub(crate) mod proxy;
@@ -13,9 +17,11 @@ pub(crate) mod pump;
 pub(crate) mod run;
 pub(crate) mod running;
 pub(crate) mod server;
+pub(crate) mod tools;
 pub(crate) mod wait;
 
 pub(crate) use client::Client;
+pub(crate) use nest::Nest;
 pub(crate) use outcome::Outcome;
 pub(crate) use proc::Process;
 pub(crate) use proxy::Proxy;

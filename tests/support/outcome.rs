@@ -96,6 +96,11 @@ impl Outcome {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
+    /// The number it exited with; `None` when a signal killed it.
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
     /// Whether the kernel says that it dumped core.
     pub(crate) fn dumped_core(&self) -> bool {
         self.status.core_dumped()

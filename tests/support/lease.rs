@@ -1,0 +1,51 @@
+//! The lease and the job side by side, as the two are seen from outside.
+
+use std::time::SystemTime;
+
+use super::jobs::KEY;
+use super::proc::Process;
+use super::server::Server;
+use super::wait::{SOON, wait_until};
+
+/// When the lease ends by the server's clock, which is this machine's.
+#[track_caller]
+pub(crate) fn end_of_lease(server: &Server) -> SystemTime {
+    let millis: u64 = server.redis.query(&["PEXPIRETIME", KEY]);
+    SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(millis)
+}
+
+/// Waits until all of `processes` are dead; the last moment at which one was surely alive. An
+/// observer that is held up sees less, never a life that was not there.
+#[track_caller]
+pub(crate) fn last_seen_alive(processes: &[Process]) -> SystemTime {
+    let mut last = SystemTime::UNIX_EPOCH;
+    wait_until("all of the job is dead", SOON, || {
+        let before = SystemTime::now();
+        let dead = processes.iter().all(Process::is_dead);
+        if !dead {
+            last = before;
+        }
+        dead
+    });
+    last
+}
+
+/// Asserts that all of `processes` die, and before `end`.
+#[track_caller]
+pub(crate) fn dead_before(end: SystemTime, processes: &[Process]) {
+    let alive = last_seen_alive(processes);
+    let late = alive.duration_since(end);
+    assert!(late.is_err(), "something of the job lived {late:?} after the lease's end");
+}
+
+/// Waits until all of `processes` are dead, and asserts that the lock was held until then.
+#[track_caller]
+pub(crate) fn held_until_dead(server: &Server, processes: &[Process]) {
+    wait_until("all of the job is dead", SOON, || {
+        let held = server.redis.exists(KEY);
+        // Looked at after the key: what is alive now was alive then.
+        let dead = processes.iter().all(Process::is_dead);
+        assert!(held || dead, "the lock was free under a living process of the job");
+        dead
+    });
+}
