@@ -128,7 +128,10 @@ impl Census {
         }
         // Its child has its name until it executes the job.
         let is_guard = |stat: &Stat| stat.name == GUARD;
-        if is_guard(stat) && tree.guard().is_none() && !Stat::read(stat.parent).is_some_and(|up| is_guard(&up)) {
+        if is_guard(stat)
+            && tree.guard().is_none()
+            && !Stat::read(stat.parent).is_some_and(|up| is_guard(&up))
+        {
             tree.note_guard(pid, stat.started);
         }
         Class::Ours

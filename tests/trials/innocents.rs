@@ -9,8 +9,8 @@ use std::{fs, thread};
 use nix::sys::signal::Signal;
 
 use crate::moment::Moment;
-use crate::{census, roles};
 use crate::support::Process;
+use crate::{census, roles};
 
 /// How long a bystander may take to be ready.
 const SOON: Duration = Duration::from_secs(10);

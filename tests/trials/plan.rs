@@ -243,7 +243,7 @@ impl Plan {
     pub(crate) fn renewal(&self) -> Duration {
         let drift = self.ttl / 100 + Duration::from_millis(2);
         let margin = (self.ttl / 40).clamp(Duration::from_millis(25), Duration::from_millis(500));
-        (self.ttl - drift - margin - self.grace()) / 3
+        self.ttl.saturating_sub(drift + margin + self.grace()) / 3
     }
 }
 
@@ -261,7 +261,9 @@ impl Fault {
 
     /// It makes sense at any moment from the wrapper's start on.
     fn may_come_early(self) -> bool {
-        use Fault::{BlackHole, GuardKill, GuardStop, RedisKill, RedisStop, Trickle, WrapperKill, WrapperStop};
+        use Fault::{
+            BlackHole, GuardKill, GuardStop, RedisKill, RedisStop, Trickle, WrapperKill, WrapperStop,
+        };
         matches!(
             self,
             BlackHole | GuardKill | GuardStop | RedisKill | RedisStop | Trickle | WrapperKill | WrapperStop

@@ -31,7 +31,6 @@ const WITH_A_CHILD: &str = r#"self=$1 role=$2 owner=$3 notes=$4; shift 4
 pub(crate) struct House {
     /// The file under test.
     pub(crate) program: String,
-    pub(crate) seed: u64,
     /// Runs get `--no-guard`.
     pub(crate) no_guard: bool,
     /// This process, for those that must not outlive it.

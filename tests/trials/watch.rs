@@ -91,7 +91,8 @@ impl Stalls {
     /// The longest that touches the time between `from` and `to`.
     pub(crate) fn longest(&self, from: Moment, to: Moment) -> Option<Span> {
         let seen = self.seen.lock().expect("no panic with it");
-        let touching = |(began, length): &&(Moment, Span)| *began <= to && *began + length.as_duration() >= from;
+        let touching =
+            |(began, length): &&(Moment, Span)| *began <= to && *began + length.as_duration() >= from;
         seen.iter().filter(touching).map(|(_, length)| *length).max()
     }
 }

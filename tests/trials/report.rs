@@ -1,0 +1,78 @@
+//! What is printed.
+
+use std::collections::BTreeMap;
+
+use crate::moment::Span;
+use crate::plan::Fault;
+use crate::verdict::{Margin, Verdict};
+
+/// The sum of all trials so far.
+#[derive(Default)]
+pub(crate) struct Report {
+    rows: BTreeMap<Fault, Row>,
+    worst: Option<(Span, u64)>,
+    /// Trials that have no verdict.
+    pub(crate) broken: u64,
+}
+
+#[derive(Default)]
+struct Row {
+    trials: u64,
+    violations: u64,
+    uncertain: u64,
+    worst: Option<Margin>,
+}
+
+impl Report {
+    /// Counts a verdict.
+    pub(crate) fn add(&mut self, number: u64, verdict: &Verdict) {
+        let row = self.rows.entry(verdict.fault).or_default();
+        row.trials += 1;
+        row.violations += u64::from(!verdict.violations.is_empty());
+        row.uncertain += u64::from(verdict.violations.is_empty() && !verdict.uncertain.is_empty());
+        let Some(margin) = verdict.margin else { return };
+        // Under one fault some trials end by a lease and some by another rule: leases go first.
+        let rank = |margin: Margin| (!margin.to_lease_end, margin.at_least);
+        if row.worst.is_none_or(|worst| rank(margin) < rank(worst)) {
+            row.worst = Some(margin);
+        }
+        if margin.to_lease_end && self.worst.is_none_or(|(worst, _)| margin.at_least < worst) {
+            self.worst = Some((margin.at_least, number));
+        }
+    }
+
+    /// How many trials there are so far.
+    pub(crate) fn trials(&self) -> u64 {
+        self.rows.values().map(|row| row.trials).sum()
+    }
+
+    /// How many of them broke a rule.
+    pub(crate) fn violations(&self) -> u64 {
+        self.rows.values().map(|row| row.violations).sum()
+    }
+
+    /// The table and the sums.
+    pub(crate) fn show(&self) {
+        println!("{:<14}{:>8}{:>12}{:>11}  worst margin", "fault", "trials", "violations", "uncertain");
+        for (fault, row) in &self.rows {
+            let worst = row.worst.map_or_else(|| "-".to_owned(), show_margin);
+            let (trials, violations, uncertain) = (row.trials, row.violations, row.uncertain);
+            println!("{:<14}{trials:>8}{violations:>12}{uncertain:>11}  {worst}", fault.name());
+        }
+        let uncertain: u64 = self.rows.values().map(|row| row.uncertain).sum();
+        println!(
+            "{} trials, {} violations, {uncertain} uncertain, {} without a verdict",
+            self.trials(),
+            self.violations(),
+            self.broken
+        );
+        if let Some((worst, number)) = self.worst {
+            println!("worst margin to the end of a lease: {worst} (trial {number})");
+        }
+    }
+}
+
+fn show_margin(margin: Margin) -> String {
+    let to = if margin.to_lease_end { "" } else { " (to the rule's limit; there was no lease to outlive)" };
+    format!("{}{to}", margin.at_least)
+}

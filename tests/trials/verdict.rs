@@ -1,0 +1,211 @@
+//! The verdict on one trial. Strict where something was seen, careful where it was not: a violation
+//! is what was surely alive after the limit; what was only not yet known to be dead is *uncertain*.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::course::{Course, FOREIGN};
+use crate::grants::{self, Change};
+use crate::moment::{Moment, Span};
+use crate::plan::{Fault, Plan, Who};
+use crate::scene::{Scene, Trouble};
+
+/// Redis ends a lease within the millisecond after its time; the wall clock was read a little off.
+const LEASE_ROUNDING: Duration = Duration::from_millis(2);
+
+/// What the machine may take to carry out what was due, where a limit is no lease but a rule.
+const SLACK: Duration = Duration::from_millis(150);
+
+/// For a wrapper without a job to end, and its guard after it.
+const SOON: Duration = Duration::from_secs(15);
+
+/// What came of a trial.
+pub(crate) struct Verdict {
+    pub(crate) fault: Fault,
+    /// What was broken, a line each.
+    pub(crate) violations: Vec<String>,
+    /// What might have been.
+    pub(crate) uncertain: Vec<String>,
+    /// From the death of the job to the limit, when there was a job and both are known.
+    pub(crate) margin: Option<Margin>,
+    /// What happened, for the reader of a violation.
+    pub(crate) story: String,
+}
+
+/// How close it was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Margin {
+    /// From the moment when the job was surely dead.
+    pub(crate) at_least: Span,
+    /// The limit was the end of a lease, not a rule about stolen locks or pauses.
+    pub(crate) to_lease_end: bool,
+}
+
+/// What the job had to be dead by.
+struct Limit {
+    what: &'static str,
+    /// Alive after this is a violation.
+    certain: Moment,
+    /// The margin counts to this.
+    nominal: Moment,
+    is_lease_end: bool,
+}
+
+/// Runs a trial and judges it.
+pub(crate) fn try_out(scene: &mut Scene<'_>) -> Result<Verdict, Trouble> {
+    let course = Course::run(scene)?;
+    let fault = scene.plan.fault;
+    let mut verdict =
+        Verdict { fault, violations: Vec::new(), uncertain: Vec::new(), margin: None, story: String::new() };
+    let lease_end = course.lease_end(scene);
+    scene.house.census.wait_for_reading_after(Moment::now());
+    verdict.judge_life(scene, &course, lease_end);
+    verdict.judge_health(scene, &course);
+    // All watching of the job is done; the run may end.
+    verdict.judge_end(scene, &course)?;
+    verdict.judge_key(scene, &course);
+    verdict.violations.extend(scene.innocents.complaints());
+    verdict.story = story(scene, &course, lease_end);
+    if course.clock_was_set() {
+        let doubtful = std::mem::take(&mut verdict.violations);
+        verdict.uncertain.push("the wall clock was set meanwhile".into());
+        verdict.uncertain.extend(doubtful);
+    }
+    Ok(verdict)
+}
+
+impl Verdict {
+    /// Nothing of the job is alive when another could have the lock.
+    fn judge_life(&mut self, scene: &Scene<'_>, course: &Course, lease_end: Option<Moment>) {
+        let Some(alive_at) = scene.tree.alive_at() else { return };
+        let Some(limit) = limit(scene.plan, course, lease_end) else {
+            self.violations.push("a job ran without a lease".into());
+            return;
+        };
+        if alive_at > limit.certain {
+            let late = alive_at.since(limit.nominal);
+            let alive = scene.tree.lives().into_iter().filter(|life| life.alive_at > Some(limit.certain));
+            let pids: Vec<i32> = alive.map(|life| life.pid).collect();
+            self.violations.push(format!("processes {pids:?} alive {late} after {}", limit.what));
+        }
+        match scene.tree.dead_by() {
+            Some(dead_by) => {
+                let at_least = limit.nominal.since(dead_by);
+                self.margin = Some(Margin { at_least, to_lease_end: limit.is_lease_end });
+                if at_least < Span(0) && alive_at <= limit.certain {
+                    let known = format!("seen alive {} before it", limit.nominal.since(alive_at));
+                    self.uncertain.push(format!("dead only {at_least} before {}, {known}", limit.what));
+                }
+            }
+            None if alive_at <= limit.certain => {
+                self.uncertain.push(format!("not known to be dead after {}", limit.what));
+            }
+            None => {}
+        }
+    }
+
+    /// What a job has no reason to notice did not end it.
+    fn judge_health(&mut self, scene: &Scene<'_>, course: &Course) {
+        let harmless = matches!(scene.plan.fault, Fault::PauseShort | Fault::GuardStop);
+        if harmless && !course.survived {
+            let what = "the run did not survive what it need not notice".to_owned();
+            // A machine that stands still makes every pause longer.
+            let slow = course.struck_at.and_then(|at| scene.house.stalls.longest(at, Moment::now()));
+            if slow.is_some_and(|slow| slow.as_duration() > scene.plan.renewal() / 2) {
+                self.uncertain.push(what);
+            } else {
+                self.violations.push(what);
+            }
+        }
+        if course.never_free {
+            self.violations.push("the lock was never free although the wrapper was killed".into());
+        }
+    }
+
+    /// Wrapper and guard end when the job has; nothing is left.
+    fn judge_end(&mut self, scene: &mut Scene<'_>, course: &Course) -> Result<(), Trouble> {
+        if let Some(proxy) = &scene.proxy {
+            proxy.set(crate::support::Mode::Pass);
+        }
+        scene.signal(Who::WrapperThenGuard, Signal::SIGCONT);
+        // Without a job it waits for a lock that is another's now, as long as it takes.
+        let had_job = scene.tree.alive_at().is_some();
+        let ended = scene.wait_until("", SOON, |scene| !had_job || scene.wrapper_status().is_some());
+        match ended {
+            Err(Trouble::Broken(_)) => self.violations.push("the wrapper does not end".into()),
+            other => other?,
+        }
+        let status = scene.wrapper_status();
+        scene.tell(format!("wrapper: {status:?}"));
+        scene.signal(Who::Wrapper, Signal::SIGKILL);
+        match scene.wait_until("", SOON, |scene| scene.guard_is_gone()) {
+            Err(Trouble::Broken(_)) => self.violations.push("the guard does not end".into()),
+            other => other?,
+        }
+        let judged = course.taken_by.or(course.broken_by).or(course.struck_at);
+        scene.house.census.wait_for_reading_after(Moment::now());
+        let left = scene.tree.living();
+        if judged.is_some() && !left.is_empty() {
+            let pids: Vec<i32> = left.iter().map(|life| life.pid).collect();
+            self.violations.push(format!("processes {pids:?} are left over"));
+        }
+        Ok(())
+    }
+
+    /// The key of a new holder is never touched, a deleted one never set again.
+    fn judge_key(&mut self, scene: &Scene<'_>, course: &Course) {
+        let changes = scene.changes();
+        let touched = grants::after_foreign(&changes, FOREIGN.as_bytes());
+        if !touched.is_empty() {
+            self.violations.push(format!("the new holder's key was touched: {touched:?}"));
+        }
+        if scene.plan.fault == Fault::Deleted && course.broken_by.is_some() {
+            let after = changes.iter().skip_while(|change| **change != Change::Gone).skip(1);
+            let touched: Vec<&Change> = after.collect();
+            if !touched.is_empty() {
+                self.violations.push(format!("a deleted key was touched: {touched:?}"));
+            }
+        }
+    }
+}
+
+/// The rule that applies.
+fn limit(plan: &Plan, course: &Course, lease_end: Option<Moment>) -> Option<Limit> {
+    if let Some(broken_by) = course.broken_by {
+        // TERM by the next renewal, KILL after the grace at the latest.
+        let grace = if plan.job.stubborn { plan.grace() } else { Duration::ZERO };
+        let nominal = broken_by + plan.renewal() + grace + SLACK;
+        let what = "the limit for a broken lock";
+        return Some(Limit { what, certain: nominal, nominal, is_lease_end: false });
+    }
+    if let (true, Some(resumed_by)) = (course.nobody_could_act, course.resumed_by) {
+        let nominal = resumed_by + SLACK;
+        let what = "a pause in which nobody could act";
+        return Some(Limit { what, certain: nominal, nominal, is_lease_end: false });
+    }
+    let nominal = lease_end?;
+    let run_out = nominal + LEASE_ROUNDING;
+    // Released before it ran out: that is the end of it.
+    let certain = course.taken_by.map_or(run_out, |taken| taken.min(run_out));
+    Some(Limit { what: "the lease's end", certain, nominal, is_lease_end: true })
+}
+
+/// What happened, in milliseconds before and after the fault.
+fn story(scene: &Scene<'_>, course: &Course, lease_end: Option<Moment>) -> String {
+    let zero = course.struck_at.unwrap_or_else(Moment::now);
+    let mut events = scene.story.clone();
+    events.extend(lease_end.map(|at| (at, "the last lease ends".to_owned())));
+    for life in scene.tree.lives() {
+        let note = |what: &str| format!("{} {what}", life.pid);
+        events.extend(life.alive_at.map(|at| (at, note("last seen alive"))));
+        events.extend(life.dead_by.map(|by| (by, note("seen dead"))));
+    }
+    events.sort();
+    let lines = events.iter().map(|(at, what)| format!("    {:>12}  {what}\n", at.since(zero).to_string()));
+    let stall = scene.house.stalls.longest(zero, Moment::now());
+    let stall = stall.map(|stall| format!("    the machine stood still for up to {stall} in this time\n"));
+    let stderr = scene.stderr();
+    let stderr = stderr.lines().map(|line| format!("    | {line}\n"));
+    lines.chain(stall).chain(stderr).collect()
+}
