@@ -309,7 +309,9 @@ impl Story {
     /// | by itself, otherwise | any | the job's own |
     /// | execve failed | | 126, 127 |
     fn ending(&self, end: End, released: Option<&Released>) -> Ending {
-        self.tell_released(released);
+        if !matches!(end.cause, Cause::NeverStarted | Cause::NoGuard) {
+            self.tell_released(released);
+        }
         // Released after all: it was ours to the end.
         let lapsed = self.shared.lapsed.load(Ordering::SeqCst) && released != Some(&Released::Yes);
         let lost = self.is_lost() || lapsed || released == Some(&Released::Lost);

@@ -90,6 +90,8 @@ impl Guard {
 
 /// The guard's whole life.
 fn run(page: Page, policy: Policy, recipe: &Recipe, shared_group: Pid, mut wrapper: UnixStream) -> ! {
+    // Also those that the wrapper leaves open: a fault of our own kills all the same.
+    let _ = SigSet::all().thread_set_mask();
     // A connection that the wrapper drops must be closed, not live on here.
     sys::close_inherited_but(wrapper.as_raw_fd());
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));

@@ -28,6 +28,7 @@ pub(super) struct Fields {
     exec_error: AtomicI32,
     fork_error: AtomicI32,
     stopped_by: AtomicI32,
+    stops: AtomicU32,
     ended: AtomicU32,
     status_code: AtomicI32,
     status_value: AtomicI32,
@@ -196,12 +197,21 @@ impl Page {
 
     /// The job's leader was stopped by `signal`, or goes on (0).
     pub(super) fn set_stopped_by(self, signal: i32) {
+        if signal != 0 {
+            self.fields().stops.fetch_add(1, Ordering::SeqCst);
+        }
         self.fields().stopped_by.store(signal, Ordering::SeqCst);
     }
 
     /// The signal that the job's leader is stopped by.
     pub(super) fn stopped_by(self) -> Option<i32> {
         Some(self.fields().stopped_by.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
+    }
+
+    /// How often the job's leader was stopped: also tells of a stop that came right after the end of
+    /// another.
+    pub(super) fn stops(self) -> u32 {
+        self.fields().stops.load(Ordering::SeqCst)
     }
 
     /// The job's leader has ended.

@@ -114,8 +114,8 @@ pub struct Job {
     alarm: Alarm,
     /// A stop signal that the job's own group was sent: when the job stops of it, so do we.
     stop_with_job: bool,
-    /// We have stopped since the job did.
-    stopped: bool,
+    /// How many of the job's stops we have followed, or seen and need not follow.
+    followed_stops: u32,
     told_of_term: bool,
     /// The guard died and we took its place; whether the lease had ended the job by then.
     adopted: Option<bool>,
@@ -197,7 +197,7 @@ impl Prepared {
             bystanders,
             alarm,
             stop_with_job: false,
-            stopped: false,
+            followed_stops: 0,
             told_of_term: false,
             adopted: None,
             leads_session: leads_session(),
@@ -325,6 +325,9 @@ impl Job {
         if let Some(errno) = self.page.fork_error() {
             return end(Cause::ForkFailed(errno));
         }
+        if self.page.standing() == Standing::Expired {
+            return end(Cause::NeverStarted);
+        }
         if self.adopted.is_some() && self.page.job() == 0 {
             return end(Cause::NoGuard);
         }
@@ -358,6 +361,11 @@ impl Job {
     /// What this process does itself about a lease that ended, besides the guard.
     fn second_line(&mut self) -> BootTime {
         let Parent::Guard { guard, .. } = &self.parent else { return BootTime::NEVER };
+        // We, or the guard, stood still between "go" and the fork.
+        if self.page.job() == 0 && BootTime::now() >= self.page.term_at() {
+            self.page.advance(Standing::Armed, Standing::Expired);
+            return BootTime::NEVER;
+        }
         let over = self.page.status().is_some() && self.page.demanded() == Demand::Leader;
         if !self.policy.stops_on_loss || over || self.page.is_settled() {
             return BootTime::NEVER;
@@ -423,14 +431,15 @@ impl Job {
     /// of its own: only when the stop came through us; an administrator who stops the job alone does
     /// not want to lose the lock by it.
     fn stop_with_the_job(&mut self) {
-        let Some(signal) = self.page.stopped_by() else {
-            self.stopped = false;
+        let stops = self.page.stops();
+        if stops == std::mem::replace(&mut self.followed_stops, stops) {
             return;
-        };
-        let ours = self.policy.group == Group::Shared || self.stop_with_job;
-        if ours && !self.stopped && self.leader_is_stopped() {
-            self.stopped = true;
-            self.stop_with_job = false;
+        }
+        let ours = self.policy.group == Group::Shared || std::mem::take(&mut self.stop_with_job);
+        if let Some(signal) = self.page.stopped_by()
+            && ours
+            && self.leader_is_stopped()
+        {
             sys::stop_as(signal);
         }
     }
