@@ -170,6 +170,10 @@ fn address(given: Option<&OsStr>) -> Result<(Address, Source)> {
     };
     // The text is never shown: it may hold a password.
     let Some(text) = text.to_str() else { return Err(wrong(format!("{name}: not valid UTF-8"))) };
+    if text.split([' ', ',']).filter(|part| part.contains("://")).count() > 1 {
+        return Err(contradiction(format!("{name}: several nodes are not supported by this version"))
+            .hint("name one Redis"));
+    }
     match Address::parse(text) {
         Ok(address) => Ok((address, source)),
         Err(error) => Err(wrong(format!("{name}: {error}")).hint(error.hint())),

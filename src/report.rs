@@ -2,6 +2,7 @@
 
 use crate::config::Loudness;
 use crate::duration::show;
+use crate::exit_status::ExitStatus;
 use crate::lease::{Key, Seen};
 use crate::lock::{Patience, Progress};
 use crate::messages;
@@ -66,6 +67,17 @@ pub fn fault(address: &str, fault: &Fault, default_url: bool) -> String {
     }
 }
 
+/// What a fault that nobody could wait out ends with.
+#[must_use]
+pub const fn status(kind: FaultKind) -> ExitStatus {
+    match kind {
+        FaultKind::Unavailable | FaultKind::Interrupted => ExitStatus::Unavailable,
+        FaultKind::Denied => ExitStatus::Denied,
+        FaultKind::NotALock | FaultKind::NotRedis => ExitStatus::NotALock,
+        FaultKind::Misconfigured => ExitStatus::Config,
+    }
+}
+
 /// Tells of a wait while it lasts.
 pub struct Waiting<'a> {
     key: &'a Key,
@@ -124,7 +136,7 @@ impl<'a> Waiting<'a> {
             Progress::Unavailable(_) => String::new(),
             Progress::NoBatons => {
                 messages::say(&format!(
-                    "this user may not use '{}:wake': polling for lock {}",
+                    "'{}:wake' cannot be used: polling for lock {}",
                     crate::escape::escape(self.key.as_bytes()),
                     self.key
                 ));

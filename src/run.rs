@@ -14,7 +14,7 @@ use crate::exit_status::{Ending, ExitStatus};
 use crate::lease::{Lease, Timing};
 use crate::lock::{Held, Keeper, Loss, NotAcquired, Patience, Progress, Released, Watch, acquire, release};
 use crate::messages::say;
-use crate::node::{Busy, Fault, FaultKind, Interrupt};
+use crate::node::{Busy, Fault, Interrupt};
 use crate::report::{self, Waiting};
 use anyhow::{Context, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -91,17 +91,8 @@ fn take_lock(
         (Err(NotAcquired::Busy(busy)), _) => Err(tell_busy(config, &busy, &waiting)),
         (Err(NotAcquired::Unavailable(fault) | NotAcquired::Fatal(fault)), _) => {
             say(&report::fault(&address, &fault, config.default_url));
-            Err(status_of(&fault).into())
+            Err(report::status(fault.kind).into())
         }
-    }
-}
-
-fn status_of(fault: &Fault) -> ExitStatus {
-    match fault.kind {
-        FaultKind::Unavailable | FaultKind::Interrupted => ExitStatus::Unavailable,
-        FaultKind::Denied => ExitStatus::Denied,
-        FaultKind::NotALock | FaultKind::NotRedis => ExitStatus::NotALock,
-        FaultKind::Misconfigured => ExitStatus::Config,
     }
 }
 

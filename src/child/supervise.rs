@@ -408,7 +408,7 @@ impl Job {
         }
         let over = self.page.status().is_some() && self.page.demanded() == Demand::Leader;
         self.adopted = Some(self.page.lease_ended_it());
-        if !over && !self.page.lease_ended_it() {
+        if !over && !self.page.lease_ended_it() && self.page.job() != 0 {
             self.told_of_term = true;
             events.guard_died();
         }

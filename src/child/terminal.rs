@@ -48,12 +48,13 @@ impl Terminal {
     }
 
     /// Sets the modes as they were, after a job that could not do it itself; only while we are in the
-    /// foreground: the terminal may be somebody else's by now.
+    /// foreground: the terminal may be somebody else's by now. Does not wait for output to drain, which
+    /// ^S can hold for ever.
     pub fn restore(&self) {
         let Some(modes) = &self.modes else { return };
         self.with(|fd| {
             if tcgetpgrp(fd) == Ok(getpgrp()) {
-                let _ = tcsetattr(fd, SetArg::TCSADRAIN, modes);
+                let _ = tcsetattr(fd, SetArg::TCSANOW, modes);
             }
         });
     }

@@ -61,11 +61,17 @@ impl Connection {
             Endpoint::Tcp(host, port) => (host, *port),
         };
         let mut last = Io::Resolve("the name has no address".into());
-        for target in resolve(host, port, until, interrupt)? {
-            let socket = Socket::new(Domain::for_address(target), Type::STREAM, None)?;
+        let targets = resolve(host, port, until, interrupt)?;
+        for (tried, target) in targets.iter().enumerate() {
+            // A fair share for each: one address that swallows everything must not use up the time of
+            // one that answers.
+            let now = BootTime::now();
+            let share = until.after(now) / u32::try_from(targets.len() - tried).unwrap_or(1);
+            let socket = Socket::new(Domain::for_address(*target), Type::STREAM, None)?;
             prepare_tcp(&socket, response)?;
-            match Self::connect(socket, &target.into(), until, interrupt) {
+            match Self::connect(socket, &(*target).into(), now + share, interrupt) {
                 Err(Io::System(error)) => last = Io::System(error),
+                Err(Io::TimedOut) => last = Io::TimedOut,
                 done => return done,
             }
         }

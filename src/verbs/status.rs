@@ -7,7 +7,7 @@ use crate::escape::escape;
 use crate::exit_status::{Ending, ExitStatus};
 use crate::lease::{Holder, Key, Seen};
 use crate::messages::say;
-use crate::node::{Busy, Fault, FaultKind, Never, Node};
+use crate::node::{Busy, Fault, Never, Node};
 use crate::report;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -47,7 +47,7 @@ pub fn status(args: &StatusArgs) -> Result<Ending> {
             Ok(states) => states,
             Err(fault) => {
                 say(&report::fault(&node.address().to_string(), &fault, default_url));
-                return Ok(status_of(&fault).into());
+                return Ok(report::status(fault.kind).into());
             }
         };
         print(args, &states)?;
@@ -60,15 +60,6 @@ pub fn status(args: &StatusArgs) -> Result<Ending> {
             Some(Err(RecvTimeoutError::Timeout)) => {}
             _ => return Ok(ending.into()),
         }
-    }
-}
-
-fn status_of(fault: &Fault) -> ExitStatus {
-    match fault.kind {
-        FaultKind::Denied => ExitStatus::Denied,
-        FaultKind::NotALock | FaultKind::NotRedis => ExitStatus::NotALock,
-        FaultKind::Misconfigured => ExitStatus::Config,
-        FaultKind::Unavailable | FaultKind::Interrupted => ExitStatus::Unavailable,
     }
 }
 

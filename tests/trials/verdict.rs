@@ -201,11 +201,12 @@ fn story(scene: &Scene<'_>, course: &Course, lease_end: Option<Moment>) -> Strin
         events.extend(life.alive_at.map(|at| (at, note("last seen alive"))));
         events.extend(life.dead_by.map(|by| (by, note("seen dead"))));
     }
+    let stalls = scene.house.stalls.between(zero, Moment::now());
+    events
+        .extend(stalls.into_iter().map(|(at, length)| (at, format!("the machine stood still for {length}"))));
     events.sort();
     let lines = events.iter().map(|(at, what)| format!("    {:>12}  {what}\n", at.since(zero).to_string()));
-    let stall = scene.house.stalls.longest(zero, Moment::now());
-    let stall = stall.map(|stall| format!("    the machine stood still for up to {stall} in this time\n"));
     let stderr = scene.stderr();
     let stderr = stderr.lines().map(|line| format!("    | {line}\n"));
-    lines.chain(stall).chain(stderr).collect()
+    lines.chain(stderr).collect()
 }

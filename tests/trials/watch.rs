@@ -88,11 +88,16 @@ impl Stalls {
         stalls
     }
 
-    /// The longest that touches the time between `from` and `to`.
-    pub(crate) fn longest(&self, from: Moment, to: Moment) -> Option<Span> {
+    /// Those that touch the time between `from` and `to`: when each began, and its length.
+    pub(crate) fn between(&self, from: Moment, to: Moment) -> Vec<(Moment, Span)> {
         let seen = self.seen.lock().expect("no panic with it");
-        let touching =
+        let touches =
             |(began, length): &&(Moment, Span)| *began <= to && *began + length.as_duration() >= from;
-        seen.iter().filter(touching).map(|(_, length)| *length).max()
+        seen.iter().filter(touches).copied().collect()
+    }
+
+    /// The longest of them.
+    pub(crate) fn longest(&self, from: Moment, to: Moment) -> Option<Span> {
+        self.between(from, to).into_iter().map(|(_, length)| length).max()
     }
 }
