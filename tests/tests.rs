@@ -11,7 +11,7 @@ mod harness;
 
 // The lock.
 
-/// Taking a free lock, and answers that get lost.
+/// Taking a free lock.
 mod acquire;
 /// One at a time, under load.
 mod contention;
@@ -23,6 +23,8 @@ mod fencing;
 mod interop;
 /// Losing it, by deletion, by another's value, for want of answers.
 mod lease_loss;
+/// Attempts whose answers get lost.
+mod lost_replies;
 /// Giving it back.
 mod release;
 /// Keeping it, unseen by the job.
@@ -38,14 +40,18 @@ mod wait;
 mod exit_status;
 /// The whole tree is dead in time, whatever of ours is killed or stopped.
 mod guard;
-/// Forwarding, and the end of a wait.
+/// Signals while there is none yet.
+mod interrupts;
+/// Signals while there is a job.
 mod signals;
 /// Job control, keys, prompts, modes: in a real terminal with a real shell.
 mod terminal;
+/// What the job could notice of us.
+mod transparency;
 
 // The command line.
 
-/// Arguments, durations, sources of values.
+/// Arguments, durations, help.
 mod cli;
 /// Bad input.
 mod errors;
@@ -53,13 +59,21 @@ mod errors;
 mod output;
 /// Who holds what.
 mod status;
+/// A stderr that is closed or full.
+mod stderr_trouble;
+/// Where the Redis is.
+mod urls;
 
 // The server's side.
 
-/// Passwords and rights.
+/// Missing rights.
 mod acl;
-/// A Redis that refuses, hangs, or is none.
+/// A Redis that refuses or hangs.
 mod faults;
+/// Passwords.
+mod passwords;
+/// The table of replies, from a fake.
+mod replies;
 
 /// Public reports, by their numbers.
 mod cases;
