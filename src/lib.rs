@@ -14,7 +14,7 @@
 //! | 2 | [`node`] | one Redis |
 //! | 3 | [`lock`], [`child`] | acquire, keep, release · the job and its end; they do not know each other |
 //! | 4 | [`cli`], [`config`], [`report`] | words to values and back |
-//! | 5 | [`run`], [`verbs`] | what is done |
+//! | 5 | [`run`] (with its private `story`), [`verbs`] | what is done |
 
 pub mod clock;
 pub mod duration;
@@ -34,6 +34,7 @@ pub mod config;
 pub mod report;
 
 pub mod run;
+mod story;
 pub mod verbs;
 
 use config::ConfigError;

@@ -29,10 +29,12 @@
 
 pub mod command;
 pub mod early;
+mod forward;
 mod guard;
 mod page;
 mod signals;
 mod spawn;
+mod start;
 mod status;
 mod supervise;
 mod sys;
@@ -43,7 +45,8 @@ mod warden;
 pub use page::{Page, Standing};
 pub use signals::{Arrived, Signals, signal_name, signal_number};
 pub use spawn::{Group, Policy};
+pub use start::{Prepared, StartError};
 pub use status::JobStatus;
-pub use supervise::{Cause, Dismissed, End, Events, Job, Prepared, StartError};
+pub use supervise::{Cause, Dismissed, End, Events, Job};
 pub use sys::die_of;
 pub use terminal::Terminal;

@@ -5,45 +5,23 @@
 //! does; this loop is the second line: it kills at the deadline whatever it may, and takes the guard's
 //! place when the guard is dead or hangs.
 
-use super::early;
 use super::guard::Guard;
 use super::page::{Demand, Page, Standing};
-use super::signals::{Arrived, Signals};
-use super::spawn::{Group, Policy, Recipe, spawn};
+use super::signals::Signals;
+use super::spawn::{Group, Policy};
 use super::status::JobStatus;
-use super::sys::{self, Alarm, Change, Which};
+use super::sys::{self, Alarm};
 use super::terminal::{Terminal, leads_session};
-use super::tree::{self, Process};
+use super::tree::Process;
 use super::warden::{Bystanders, Warden};
 use crate::clock::BootTime;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::prctl;
-use nix::sys::signal::SigHandler;
-use nix::unistd::{Pid, getpgrp, getpid};
-use std::ffi::CString;
-use std::fmt;
+use nix::unistd::{Pid, getpgrp};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// How long after its KILL a job may take to disappear before we stop waiting for it.
 const UNDYING: Duration = Duration::from_secs(2);
-
-/// The system refused what a job needs.
-#[derive(Clone, Copy, Debug)]
-pub struct StartError {
-    /// What was tried.
-    pub what: &'static str,
-    /// The system's reason.
-    pub errno: nix::errno::Errno,
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.errno.desc())
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// Who listens to what happens on the way. Called between two steps of the loop.
 pub trait Events {
@@ -96,30 +74,21 @@ pub enum Cause {
     Undying,
 }
 
-/// A job that is ready to start as soon as there is a lock.
-pub struct Prepared {
-    page: Page,
-    policy: Policy,
-    recipe: Recipe,
-    guard: Option<Guard>,
-    before: Vec<i32>,
-}
-
 /// A job that was started.
 pub struct Job {
-    page: Page,
-    policy: Policy,
-    parent: Parent,
+    pub(super) page: Page,
+    pub(super) policy: Policy,
+    pub(super) parent: Parent,
     bystanders: Bystanders,
     alarm: Alarm,
     /// A stop signal that the job's own group was sent: when the job stops of it, so do we.
-    stop_with_job: bool,
+    pub(super) stop_with_job: bool,
     /// How many of the job's stops we have followed, or seen and need not follow.
     followed_stops: u32,
     told_of_term: bool,
     /// The guard died and we took its place; whether the lease had ended the job by then.
     adopted: Option<bool>,
-    leads_session: bool,
+    pub(super) leads_session: bool,
 }
 
 /// A guard that was told to end.
@@ -135,7 +104,7 @@ impl Dismissed {
 }
 
 /// Who is the parent of the job.
-enum Parent {
+pub(super) enum Parent {
     Guard {
         guard: Guard,
         /// It has forked the job (or said that it cannot).
@@ -144,55 +113,18 @@ enum Parent {
     Us(Warden),
 }
 
-impl Prepared {
-    /// Makes everything ready for `argv`; with a guard, forks it. Must be called while the process has
-    /// one thread.
-    pub fn new(argv: &[CString], policy: Policy, guarded: bool) -> Result<Self, StartError> {
-        let failed = |what| move |errno| StartError { what, errno };
-        let page = Page::new().map_err(failed("cannot get memory"))?;
-        let recipe = Recipe::new(argv.to_vec());
-        if early::was_ignored(libc::SIGCHLD) {
-            sys::set_disposition(libc::SIGCHLD, SigHandler::SigDfl);
-        }
-        let before = children_before();
-        let _ = prctl::set_child_subreaper(true);
-        let guard = if guarded {
-            Some(Guard::start(page, policy, &recipe).map_err(failed("cannot fork the guard"))?)
-        } else {
-            None
-        };
-        Ok(Self { page, policy, recipe, guard, before })
-    }
-
-    /// The page on which leases are noted.
-    #[must_use]
-    pub const fn page(&self) -> Page {
-        self.page
-    }
-
-    /// Starts the job with these additions to its environment (`NAME=value`). The page must hold a
-    /// lease. `mark` is one of the additions, which no other run has.
-    pub fn start(self, additions: Vec<CString>, mark: &[u8]) -> Result<Job, StartError> {
-        let alarm = Alarm::new().map_err(|errno| StartError { what: "cannot make a timer", errno })?;
-        let shared = !self.before.is_empty() || getpid().as_raw() == 1;
-        let bystanders = Bystanders { before: self.before, mark: shared.then(|| mark.to_vec()) };
-        self.page.advance(Standing::Idle, Standing::Armed);
-        let parent = match self.guard {
-            Some(guard) => {
-                guard.go(&additions);
-                Parent::Guard { guard, started: false }
-            }
-            None => Parent::Us(start_unguarded(
-                self.page,
-                self.policy,
-                &self.recipe,
-                additions,
-                bystanders.clone(),
-            )?),
-        };
-        Ok(Job {
-            page: self.page,
-            policy: self.policy,
+impl Job {
+    /// A job whose parent has just been told to start it, or has.
+    pub(super) fn new(
+        page: Page,
+        policy: Policy,
+        parent: Parent,
+        bystanders: Bystanders,
+        alarm: Alarm,
+    ) -> Self {
+        Self {
+            page,
+            policy,
             parent,
             bystanders,
             alarm,
@@ -201,39 +133,9 @@ impl Prepared {
             told_of_term: false,
             adopted: None,
             leads_session: leads_session(),
-        })
+        }
     }
-}
 
-fn start_unguarded(
-    page: Page,
-    policy: Policy,
-    recipe: &Recipe,
-    additions: Vec<CString>,
-    bystanders: Bystanders,
-) -> Result<Warden, StartError> {
-    let shared = getpgrp();
-    let leader = spawn(page, recipe, additions, policy.group, shared)
-        .map_err(|errno| StartError { what: "cannot fork", errno })?;
-    Ok(Warden::new(page, policy, leader, shared.as_raw(), bystanders))
-}
-
-/// Children that this process has already, as after `sh -c 'sleep 5 & exec redlock-run …'`.
-fn children_before() -> Vec<i32> {
-    if nix::sys::wait::waitid(
-        nix::sys::wait::Id::All,
-        nix::sys::wait::WaitPidFlag::WEXITED
-            | nix::sys::wait::WaitPidFlag::WNOHANG
-            | nix::sys::wait::WaitPidFlag::WNOWAIT,
-    ) == Err(nix::errno::Errno::ECHILD)
-    {
-        return Vec::new();
-    }
-    let me = getpid().as_raw();
-    tree::all().into_iter().filter(|process| process.parent == me).map(|process| process.pid).collect()
-}
-
-impl Job {
     /// Waits until the job, and what must end with it, has ended.
     pub fn supervise(
         &mut self,
@@ -444,109 +346,7 @@ impl Job {
         }
     }
 
-    fn leader_is_stopped(&self) -> bool {
+    pub(super) fn leader_is_stopped(&self) -> bool {
         Process::read(self.page.job()).is_some_and(|process| process.stopped)
-    }
-}
-
-/// Signals.
-impl Job {
-    /// Signals that came before the job exists wait for it: none is lost between fork and exec.
-    fn take_signals(&mut self, signals: &mut Signals, terminal: Option<&Terminal>) {
-        if matches!(self.parent, Parent::Guard { started: false, .. }) {
-            return;
-        }
-        while let Some(arrived) = signals.take() {
-            self.take(arrived, terminal);
-        }
-    }
-
-    fn take(&mut self, arrived: Arrived, terminal: Option<&Terminal>) {
-        match arrived.signal {
-            libc::SIGCHLD => self.look_after_children(),
-            _ if arrived.is_ours() || self.is_from_job(arrived) => {}
-            signal => {
-                if matches!(signal, libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM) {
-                    self.page.demand(Demand::Group);
-                }
-                if self.should_pass_on(arrived, terminal) {
-                    self.pass_on(signal);
-                }
-            }
-        }
-    }
-
-    /// Whether the job has not got this signal by itself.
-    fn should_pass_on(&self, arrived: Arrived, terminal: Option<&Terminal>) -> bool {
-        if self.policy.group == Group::Own {
-            return true;
-        }
-        match (arrived.signal, arrived.sender) {
-            // The kernel tells the leader of a session alone that its terminal is gone.
-            (libc::SIGHUP, None) => self.leads_session,
-            // Whatever the terminal sends, it sends to the whole group.
-            (_, None) => false,
-            // A shell that loses its terminal passes that on to whole groups.
-            (libc::SIGHUP, Some(_)) => !terminal.is_some_and(Terminal::is_hung_up),
-            // `fg` continues the whole group; `kill -CONT` of this process alone is for the job.
-            (libc::SIGCONT, Some(_)) => self.leader_is_stopped(),
-            _ => true,
-        }
-    }
-
-    fn pass_on(&mut self, signal: i32) {
-        let leader = self.page.job();
-        if leader <= 1 || self.leader_was_reaped() {
-            return;
-        }
-        match self.policy.group {
-            Group::Shared => sys::send(leader, signal),
-            Group::Own => {
-                sys::send(-leader, signal);
-                match signal {
-                    // What is stopped cannot act on it.
-                    libc::SIGTERM | libc::SIGINT | libc::SIGHUP => sys::send(-leader, libc::SIGCONT),
-                    libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => self.stop_with_job = true,
-                    _ => {}
-                }
-            }
-        }
-    }
-
-    /// Its pid may belong to somebody else: after the guard died, only our own child is pinned.
-    fn leader_was_reaped(&self) -> bool {
-        match &self.parent {
-            Parent::Guard { .. } => false,
-            Parent::Us(_) => {
-                Process::read(self.page.job()).is_none_or(|process| process.parent != getpid().as_raw())
-            }
-        }
-    }
-
-    /// A job that signals its wrapper means the wrapper, or its whole group; never itself once more.
-    fn is_from_job(&self, arrived: Arrived) -> bool {
-        let Some(sender) = arrived.sender else { return false };
-        let leader = self.page.job();
-        sender == leader
-            || self.policy.group == Group::Own
-                && sender > 0
-                && Process::read(sender).is_some_and(|process| process.group == leader)
-    }
-
-    /// A guard that somebody stopped goes on; orphans that came to us are reaped.
-    fn look_after_children(&mut self) {
-        let Parent::Guard { guard, .. } = &self.parent else { return };
-        if let Some((pid, Change::Stopped(_))) = sys::wait_child(Which::One(guard.pid), libc::WSTOPPED) {
-            sys::send(pid, libc::SIGCONT);
-        }
-        while let Some((pid, _)) = sys::wait_child(Which::Any, libc::WEXITED | libc::WNOWAIT) {
-            // The guard's death shows on the socket, and then the leader's status is still wanted.
-            if pid == guard.pid
-                || pid == self.page.job()
-                || sys::wait_child(Which::One(pid), libc::WEXITED).is_none()
-            {
-                return;
-            }
-        }
     }
 }

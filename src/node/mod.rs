@@ -11,9 +11,11 @@
 
 mod address;
 mod connection;
+mod exchange;
 mod interrupt;
 mod reply;
 mod resolve;
+mod rights;
 mod scripts;
 mod session;
 

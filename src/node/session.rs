@@ -2,18 +2,14 @@
 
 use super::address::{Address, Credentials};
 use super::connection::{Connection, Io, wait_silent};
+use super::exchange::{Live, Patience, is_broken_connection};
 use super::interrupt::{Interrupt, Never};
 use super::reply::{Fault, FaultKind};
 use super::scripts;
 use crate::clock::BootTime;
 use crate::lease::{Companion, Key};
-use redis::{Cmd, Value};
-use std::fmt::Write;
+use redis::Value;
 use std::time::Duration;
-
-/// What to do when Redis wants to know who we are.
-const LOGIN_HINT: &str =
-    "set the password with --password-file, REDLOCK_RUN_PASSWORD or the URL, the user with --user";
 
 /// How long network operations may take.
 #[derive(Clone, Copy, Debug)]
@@ -26,20 +22,15 @@ pub struct Timeouts {
 
 /// One Redis and our connection to it, made when first needed and again after every failure.
 pub struct Node {
-    address: Address,
-    credentials: Credentials,
-    timeouts: Timeouts,
-    live: Option<Live>,
+    pub(super) address: Address,
+    pub(super) credentials: Credentials,
+    pub(super) timeouts: Timeouts,
+    pub(super) live: Option<Live>,
     /// Connection on which a command is under way whose reply nobody waits for any more.
-    doubtful: Option<Connection>,
+    pub(super) doubtful: Option<Connection>,
     /// What scripts of this run may touch besides the lock's key.
-    companions: Vec<Companion>,
+    pub(super) companions: Vec<Companion>,
     batons: bool,
-}
-
-struct Live {
-    connection: Connection,
-    logged_in: bool,
 }
 
 /// What an attempt to take the lock came to.
@@ -252,247 +243,6 @@ impl Node {
     }
 }
 
-/// The time that one exchange may take besides the configured timeouts.
-#[derive(Clone, Copy, Default)]
-struct Patience {
-    /// Added to the command timeout: the server answers late on purpose.
-    extra: Duration,
-    /// No step goes on past this.
-    limit: Option<BootTime>,
-}
-
-impl Patience {
-    fn until(self, timeout: Duration) -> BootTime {
-        let until = BootTime::now() + timeout;
-        self.limit.map_or(until, |limit| limit.min(until))
-    }
-}
-
-impl Node {
-    /// [`Self::exchange`] for what may be carried out twice.
-    fn repeatable(
-        &mut self,
-        cmd: &Cmd,
-        patience: Patience,
-        interrupt: &mut dyn Interrupt,
-    ) -> Result<(Value, BootTime), Fault> {
-        let reused = self.live.is_some();
-        match self.exchange(cmd, patience, interrupt) {
-            Err(fault) if reused && is_broken_connection(&fault) => self.exchange(cmd, patience, interrupt),
-            done => done,
-        }
-    }
-
-    /// Sends one command and reads its reply; also tells when it was sent. After any failure the
-    /// connection is gone: a late reply must never answer the next command.
-    fn exchange(
-        &mut self,
-        cmd: &Cmd,
-        patience: Patience,
-        interrupt: &mut dyn Interrupt,
-    ) -> Result<(Value, BootTime), Fault> {
-        self.doubtful = None;
-        let mut live = match self.live.take() {
-            Some(live) => live,
-            None => self.connect(patience, interrupt)?,
-        };
-        let until = patience.until(self.timeouts.command + patience.extra);
-        let login = if live.logged_in { None } else { self.login() };
-        let mut bytes = login.as_ref().map(Cmd::get_packed_command).unwrap_or_default();
-        cmd.write_packed_command(&mut bytes);
-        let sent_at = BootTime::now();
-        let mut converse = || {
-            live.connection.send(&bytes, until, interrupt)?;
-            interrupt.idle();
-            let greeting = login.is_some().then(|| live.connection.receive(until, interrupt)).transpose()?;
-            Ok((greeting, live.connection.receive(until, interrupt)?))
-        };
-        match converse() {
-            Err(io) => {
-                self.doubtful = Some(live.connection);
-                Err(Fault::from_io(io, true))
-            }
-            Ok((Some(Value::ServerError(refusal)), reply)) => {
-                // The default user may be open: then the command was carried out as somebody else.
-                let fault = self.named(Fault::from_reply(&refusal));
-                Err(Fault {
-                    ambiguous: !matches!(reply, Value::ServerError(_)),
-                    kind: FaultKind::Denied,
-                    ..fault
-                })
-            }
-            Ok((_, Value::ServerError(error))) => {
-                let fault = self.named(Fault::from_reply(&error));
-                // A server that cannot serve may be a demoted one: ask the name again next time.
-                if fault.kind != FaultKind::Unavailable {
-                    self.live = Some(Live { logged_in: true, ..live });
-                }
-                Err(fault)
-            }
-            Ok((_, reply)) => {
-                self.live = Some(Live { logged_in: true, ..live });
-                Ok((reply, sent_at))
-            }
-        }
-    }
-
-    fn connect(&self, patience: Patience, interrupt: &mut dyn Interrupt) -> Result<Live, Fault> {
-        let until = patience.until(self.timeouts.connect);
-        let connection = Connection::open(&self.address, until, self.timeouts.command, interrupt)
-            .map_err(|io| self.unreachable(io))?;
-        let mut live = Live { connection, logged_in: false };
-        if self.address.database != 0 {
-            self.select(&mut live, patience, interrupt)?;
-        }
-        Ok(live)
-    }
-
-    /// Never in one pipeline with a script: a failed SELECT would lock in database 0.
-    fn select(
-        &self,
-        live: &mut Live,
-        patience: Patience,
-        interrupt: &mut dyn Interrupt,
-    ) -> Result<(), Fault> {
-        let until = patience.until(self.timeouts.command);
-        let login = self.login();
-        let mut bytes = login.as_ref().map(Cmd::get_packed_command).unwrap_or_default();
-        redis::cmd("SELECT").arg(self.address.database).write_packed_command(&mut bytes);
-        let mut converse = || {
-            live.connection.send(&bytes, until, interrupt)?;
-            let greeting = login.is_some().then(|| live.connection.receive(until, interrupt)).transpose()?;
-            Ok([greeting.unwrap_or(Value::Okay), live.connection.receive(until, interrupt)?])
-        };
-        // No lock was asked for yet: nothing to clean up.
-        for reply in converse().map_err(|io| Fault::from_io(io, false))? {
-            if let Value::ServerError(error) = reply {
-                let fault = self.named(Fault::from_reply(&error));
-                let hint = self.acl_line("", &["select"]);
-                return Err(Fault {
-                    hint: fault.hint.or((fault.kind == FaultKind::Denied).then_some(hint)),
-                    ..fault
-                });
-            }
-        }
-        live.logged_in = true;
-        Ok(())
-    }
-
-    fn login(&self) -> Option<Cmd> {
-        let password = self.credentials.password.as_ref()?;
-        let mut cmd = redis::cmd("AUTH");
-        if let Some(user) = &self.credentials.user {
-            cmd.arg(user);
-        }
-        cmd.arg(password);
-        Some(cmd)
-    }
-
-    fn unreachable(&self, io: Io) -> Fault {
-        let mut fault = Fault::from_io(io, false);
-        if fault.kind == FaultKind::Unavailable && fault.text == "timed out" {
-            fault.text = format!("timed out after {}", crate::duration::show(self.timeouts.connect));
-        }
-        fault
-    }
-
-    /// Adds who was refused, and what to do about it.
-    fn named(&self, mut fault: Fault) -> Fault {
-        match fault.kind {
-            FaultKind::Denied => {
-                let user =
-                    crate::escape::quote(self.credentials.user.as_deref().unwrap_or("default").as_bytes());
-                if fault.is_about_login() {
-                    fault.hint = Some(LOGIN_HINT.into());
-                }
-                fault.text = format!("user {user}: {}", fault.in_plain_words());
-            }
-            FaultKind::Misconfigured if fault.text.contains("DB index") => {
-                let database = self.address.database;
-                fault.hint = Some(format!("database {database} is not there; see 'databases' in redis.conf"));
-            }
-            FaultKind::Misconfigured => {
-                fault.hint =
-                    Some("this Redis is part of a cluster, which this version does not support".into());
-            }
-            _ => {}
-        }
-        fault
-    }
-
-    /// Asks for each companion whether this user may touch it, and leaves out what it may not.
-    fn leave_out_refused(&mut self, key: &Key, interrupt: &mut dyn Interrupt) -> Result<(), Fault> {
-        let mut refused = Vec::new();
-        let fault_at = |node: &mut Self, name: &[u8], interrupt: &mut dyn Interrupt| {
-            node.exchange(&scripts::may_use(name), Patience::default(), interrupt).err()
-        };
-        if let Some(fault) = fault_at(self, key.as_bytes(), interrupt) {
-            return Err(self.with_rights(fault, key));
-        }
-        for companion in self.companions.clone() {
-            match fault_at(self, &key.companion(companion), interrupt) {
-                Some(fault) if fault.is_about_keys() && companion == Companion::Fence => {
-                    let mut fault = self.with_rights(fault, key);
-                    fault.text = format!("{} (the counter of fencing tokens, {}:fence)", fault.text, key);
-                    fault.hint =
-                        Some(format!("--no-fencing does without, or: {}", fault.hint.unwrap_or_default()));
-                    return Err(fault);
-                }
-                Some(fault) if fault.is_about_keys() => refused.push(companion),
-                Some(fault) => return Err(fault),
-                None => {}
-            }
-        }
-        if refused.is_empty() {
-            // Refused, and yet nothing of it is: rights that changed under us. Do not ask for ever.
-            return Err(Fault::new(FaultKind::Denied, "the rights of this user are changing"));
-        }
-        self.companions.retain(|companion| !refused.contains(companion));
-        Ok(())
-    }
-
-    /// Adds to a refusal the rights that are needed, as a line that works when pasted.
-    fn with_rights(&self, fault: Fault, key: &Key) -> Fault {
-        if fault.kind != FaultKind::Denied || fault.hint.is_some() {
-            return fault;
-        }
-        let mut commands = scripts::NEEDED_COMMANDS.to_vec();
-        if self.companions.contains(&Companion::Fence) {
-            commands.extend(scripts::FENCING_COMMANDS);
-        }
-        commands.extend(scripts::WAITING_COMMANDS);
-        self.with_hint(fault, key, &commands)
-    }
-
-    fn with_hint(&self, mut fault: Fault, key: &Key, commands: &[&str]) -> Fault {
-        let pattern = glob_escape(key.as_bytes());
-        let mut commands = commands.to_vec();
-        if self.address.database != 0 {
-            commands.push("select");
-        }
-        fault.hint.get_or_insert(self.acl_line(&pattern, &commands));
-        fault
-    }
-
-    /// `ACL SETUSER …`, quoted for redis-cli.
-    fn acl_line(&self, pattern: &str, commands: &[&str]) -> String {
-        let user = self.credentials.user.as_deref().unwrap_or("default");
-        let mut words = vec!["ACL SETUSER".to_owned(), quote_word(user)];
-        if !pattern.is_empty() {
-            words.push(quote_word(&format!("~{pattern}")));
-            words.push(quote_word(&format!("~{pattern}:*")));
-        }
-        words.extend(commands.iter().map(|command| format!("+{command}")));
-        words.join(" ")
-    }
-}
-
-/// Whether trying on a fresh connection can help at once: the old one was closed or reset, which
-/// proxies and servers do to idle ones.
-fn is_broken_connection(fault: &Fault) -> bool {
-    fault.kind == FaultKind::Unavailable && fault.ambiguous && fault.text != "timed out"
-}
-
 fn read_acquire(key: &Key, reply: Value, sent_at: BootTime) -> Result<Attempt, Fault> {
     let Value::Array(parts) = reply else { return Err(Fault::shape()) };
     match parts.as_slice() {
@@ -542,46 +292,5 @@ fn text(value: &Value) -> Result<String, Fault> {
         Value::SimpleString(text) => Ok(text.clone()),
         Value::Int(number) => Ok(number.to_string()),
         _ => Err(Fault::shape()),
-    }
-}
-
-/// A key as an ACL pattern that matches it alone.
-fn glob_escape(key: &[u8]) -> String {
-    let mut pattern = String::new();
-    for byte in key {
-        match byte {
-            b'*' | b'?' | b'[' | b']' | b'\\' => pattern.extend(['\\', char::from(*byte)]),
-            0x21..=0x7e => pattern.push(char::from(*byte)),
-            // redis-cli understands \xHH inside double quotes.
-            other => drop(write!(pattern, "\u{0}x{other:02x}")),
-        }
-    }
-    pattern
-}
-
-/// A word for redis-cli: quoted when it has to be. `\0` stands for the backslash of an escape that is
-/// redis-cli's own.
-fn quote_word(word: &str) -> String {
-    if word.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\')) {
-        return word.to_owned();
-    }
-    let inner = word.replace('\\', "\\\\").replace('"', "\\\"").replace('\0', "\\");
-    format!("\"{}\"", crate::escape::escape(inner.as_bytes()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{glob_escape, quote_word};
-
-    #[test]
-    fn acl_patterns_match_the_key_alone_and_can_be_pasted() {
-        for (key, pasted) in [
-            (&b"job"[..], "~job"),
-            (b"job[1]", r#""~job\\[1\\]""#),
-            (b"a b*", r#""~a\x20b\\*""#),
-            (b"q\"\n", r#""~q\"\x0a""#),
-        ] {
-            assert_eq!(quote_word(&format!("~{}", glob_escape(key))), pasted);
-        }
     }
 }

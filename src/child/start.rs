@@ -1,0 +1,119 @@
+//! From "there will be a job" to the job: what is made ready before the lock, and the start.
+
+use super::early;
+use super::guard::Guard;
+use super::page::{Page, Standing};
+use super::spawn::{Policy, Recipe, spawn};
+use super::supervise::{Job, Parent};
+use super::sys::{self, Alarm};
+use super::tree;
+use super::warden::{Bystanders, Warden};
+use nix::sys::prctl;
+use nix::sys::signal::SigHandler;
+use nix::unistd::{getpgrp, getpid};
+use std::ffi::CString;
+use std::fmt;
+
+/// The system refused what a job needs.
+#[derive(Clone, Copy, Debug)]
+pub struct StartError {
+    /// What was tried.
+    pub what: &'static str,
+    /// The system's reason.
+    pub errno: nix::errno::Errno,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.errno.desc())
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A job that is ready to start as soon as there is a lock.
+pub struct Prepared {
+    page: Page,
+    policy: Policy,
+    recipe: Recipe,
+    guard: Option<Guard>,
+    before: Vec<i32>,
+}
+
+impl Prepared {
+    /// Makes everything ready for `argv`; with a guard, forks it. Must be called while the process has
+    /// one thread.
+    pub fn new(argv: &[CString], policy: Policy, guarded: bool) -> Result<Self, StartError> {
+        let failed = |what| move |errno| StartError { what, errno };
+        let page = Page::new().map_err(failed("cannot get memory"))?;
+        let recipe = Recipe::new(argv.to_vec());
+        if early::was_ignored(libc::SIGCHLD) {
+            sys::set_disposition(libc::SIGCHLD, SigHandler::SigDfl);
+        }
+        let before = children_before();
+        let _ = prctl::set_child_subreaper(true);
+        let guard = if guarded {
+            Some(Guard::start(page, policy, &recipe).map_err(failed("cannot fork the guard"))?)
+        } else {
+            None
+        };
+        Ok(Self { page, policy, recipe, guard, before })
+    }
+
+    /// The page on which leases are noted.
+    #[must_use]
+    pub const fn page(&self) -> Page {
+        self.page
+    }
+
+    /// Starts the job with these additions to its environment (`NAME=value`). The page must hold a
+    /// lease. `mark` is one of the additions, which no other run has.
+    pub fn start(self, additions: Vec<CString>, mark: &[u8]) -> Result<Job, StartError> {
+        let alarm = Alarm::new().map_err(|errno| StartError { what: "cannot make a timer", errno })?;
+        let shared = !self.before.is_empty() || getpid().as_raw() == 1;
+        let bystanders = Bystanders { before: self.before, mark: shared.then(|| mark.to_vec()) };
+        self.page.advance(Standing::Idle, Standing::Armed);
+        let parent = match self.guard {
+            Some(guard) => {
+                guard.go(&additions);
+                Parent::Guard { guard, started: false }
+            }
+            None => Parent::Us(start_unguarded(
+                self.page,
+                self.policy,
+                &self.recipe,
+                additions,
+                bystanders.clone(),
+            )?),
+        };
+        Ok(Job::new(self.page, self.policy, parent, bystanders, alarm))
+    }
+}
+
+fn start_unguarded(
+    page: Page,
+    policy: Policy,
+    recipe: &Recipe,
+    additions: Vec<CString>,
+    bystanders: Bystanders,
+) -> Result<Warden, StartError> {
+    let shared = getpgrp();
+    let leader = spawn(page, recipe, additions, policy.group, shared)
+        .map_err(|errno| StartError { what: "cannot fork", errno })?;
+    Ok(Warden::new(page, policy, leader, shared.as_raw(), bystanders))
+}
+
+/// Children that this process has already, as after `sh -c 'sleep 5 & exec redlock-run …'`.
+fn children_before() -> Vec<i32> {
+    if nix::sys::wait::waitid(
+        nix::sys::wait::Id::All,
+        nix::sys::wait::WaitPidFlag::WEXITED
+            | nix::sys::wait::WaitPidFlag::WNOHANG
+            | nix::sys::wait::WaitPidFlag::WNOWAIT,
+    ) == Err(nix::errno::Errno::ECHILD)
+    {
+        return Vec::new();
+    }
+    let me = getpid().as_raw();
+    tree::all().into_iter().filter(|process| process.parent == me).map(|process| process.pid).collect()
+}
