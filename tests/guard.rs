@@ -3,7 +3,6 @@
 //! ever signalled.
 //!
 //! That a job dies in time when Redis is killed, stopped, black-holed or trickles: `deadline`.
-//! Children that the caller had before, under a plain TERM: `signals`.
 
 use std::fs;
 use std::thread;
