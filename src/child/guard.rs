@@ -117,6 +117,7 @@ fn run(page: Page, policy: Policy, recipe: &Recipe, shared_group: Pid, mut wrapp
     // and locks for longer than the job does.
     sys::close_all_but(vec![wrapper.as_raw_fd(), children.as_raw_fd(), alarm.as_fd().as_raw_fd()]);
     let _ = chdir("/");
+    sys::raise_descriptor_limit();
     let warden = Warden::new(page, policy, leader, shared_group.as_raw(), Bystanders::default());
     watch(page, warden, wrapper, &children, &alarm)
 }

@@ -14,24 +14,26 @@
 //! moved (own sessions included), and the job's leader stays a zombie until the guard reaps it, so
 //! that neither its pid nor its group can be reused under a kill.
 //!
-//! The wrapper and the guard share one *page* of memory ([`page`]): until when the lease lasts, whether
+//! The wrapper and the guard share one *page* of memory (module `page`): until when the lease lasts, whether
 //! the job must end, what became of it. Both judge by the page and the boot-time clock at the moment
 //! when they act, never by a message that may be old: a process that was stopped and wakes up must not
 //! kill a healthy job.
 //!
-//! Ending a tree ([`warden`]) is the guard's work, and the wrapper's own with `--no-guard`. If the
+//! Ending a tree (module `warden`) is the guard's work, and the wrapper's own with `--no-guard`. If the
 //! guard dies, the kernel kills the job's leader (`PR_SET_PDEATHSIG`), what is left of the tree comes
-//! to the wrapper, which is a subreaper too, and [`supervise`] ends it. If the guard hangs at the
+//! to the wrapper, which is a subreaper too, and module `supervise` ends it. If the guard hangs at the
 //! deadline, the wrapper kills the guard and does the same.
 //!
 //! Nothing is ever signalled but the job's own group (when it was made for the job), its leader, and
-//! direct children: all of them are pinned by an unreaped child of the one who sends.
+//! direct children, all of them pinned by an unreaped child of the one who sends; and, when the lease is
+//! over, descendants that are pinned by a pidfd (module `roster` says why they have to be, and how).
 
 pub mod command;
 pub mod early;
 mod forward;
 mod guard;
 mod page;
+mod roster;
 mod signals;
 mod spawn;
 mod start;

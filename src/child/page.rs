@@ -24,6 +24,7 @@ pub(super) struct Fields {
     settled: AtomicU32,
     term_sent: AtomicU32,
     lease_killed: AtomicU32,
+    rounds: AtomicU32,
     job: AtomicI32,
     exec_error: AtomicI32,
     fork_error: AtomicI32,
@@ -165,6 +166,16 @@ impl Page {
     #[must_use]
     pub fn lease_ended_it(self) -> bool {
         self.term_sent() || self.fields().lease_killed.load(Ordering::SeqCst) == 1
+    }
+
+    /// One more round of killing has begun: whoever does it is at work.
+    pub(super) fn count_round(self) {
+        self.fields().rounds.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many rounds of killing there were.
+    pub(super) fn rounds(self) -> u32 {
+        self.fields().rounds.load(Ordering::SeqCst)
     }
 
     pub(super) fn set_job(self, pid: i32) {

@@ -96,11 +96,11 @@ fn start_unguarded(
     recipe: &Recipe,
     additions: Vec<CString>,
     bystanders: Bystanders,
-) -> Result<Warden, StartError> {
+) -> Result<Box<Warden>, StartError> {
     let shared = getpgrp();
     let leader = spawn(page, recipe, additions, policy.group, shared)
         .map_err(|errno| StartError { what: "cannot fork", errno })?;
-    Ok(Warden::new(page, policy, leader, shared.as_raw(), bystanders))
+    Ok(Box::new(Warden::new(page, policy, leader, shared.as_raw(), bystanders)))
 }
 
 /// Children that this process has already, as after `sh -c 'sleep 5 & exec redlock-run …'`.

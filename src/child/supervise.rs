@@ -23,6 +23,9 @@ use std::time::Duration;
 /// How long after its KILL a job may take to disappear before we stop waiting for it.
 const UNDYING: Duration = Duration::from_secs(2);
 
+/// How long a guard that is killing may take between two rounds.
+const PROGRESS: Duration = Duration::from_millis(200);
+
 /// Who listens to what happens on the way. Called between two steps of the loop.
 pub trait Events {
     /// Readable when the keeper has news.
@@ -88,6 +91,8 @@ pub struct Job {
     told_of_term: bool,
     /// The guard died and we took its place; whether the lease had ended the job by then.
     adopted: Option<bool>,
+    /// How many rounds of killing the guard had begun when we last looked.
+    seen_rounds: u32,
     pub(super) leads_session: bool,
 }
 
@@ -110,7 +115,7 @@ pub(super) enum Parent {
         /// It has forked the job (or said that it cannot).
         started: bool,
     },
-    Us(Warden),
+    Us(Box<Warden>),
 }
 
 impl Job {
@@ -132,6 +137,7 @@ impl Job {
             followed_stops: 0,
             told_of_term: false,
             adopted: None,
+            seen_rounds: 0,
             leads_session: leads_session(),
         }
     }
@@ -276,9 +282,14 @@ impl Job {
         let (deadline, term_at) = (self.page.deadline(), self.page.term_at());
         let last = deadline + self.policy.half_margin;
         if now >= last {
-            // It had its time: with the guard dead, the tree comes to us.
+            let rounds = self.page.rounds();
+            if rounds != std::mem::replace(&mut self.seen_rounds, rounds) {
+                // It is at work, and would not be helped by another that has to begin anew.
+                return now + PROGRESS;
+            }
+            // With the guard dead, the tree comes to us.
             sys::send(guard.pid, libc::SIGKILL);
-            return now + self.policy.half_margin;
+            return now + PROGRESS;
         }
         if now >= deadline {
             self.page.note_lease_kill();
@@ -320,7 +331,7 @@ impl Job {
         if !over {
             warden.end_now();
         }
-        self.parent = Parent::Us(warden);
+        self.parent = Parent::Us(Box::new(warden));
     }
 
     fn poke(&self) {

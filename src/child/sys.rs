@@ -3,14 +3,15 @@
 use super::page::Fields;
 use super::status::JobStatus;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 use std::ffi::{CStr, CString};
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
 /// Page size that is asked for; the kernel rounds up.
@@ -180,7 +181,7 @@ pub(super) fn reap(pid: Pid) {
 }
 
 /// Sends `signal` to a process (`target` > 1) or a group (`target` < -1). Everything that this
-/// program signals goes through here.
+/// program signals goes through here or through a [`Pin`].
 ///
 /// # Panics
 /// On a target that means "everybody" or "my own group".
@@ -188,6 +189,47 @@ pub(super) fn send(target: i32, signal: i32) {
     assert!(!(-1..=1).contains(&target), "refusing to signal {target}");
     // SAFETY: kill has no memory preconditions. (Not through nix: it knows no real-time signals.)
     unsafe { libc::kill(target, signal) };
+}
+
+/// A process that a signal can be sent to without ever meeting another that got its pid.
+pub(super) struct Pin(OwnedFd);
+
+impl Pin {
+    /// `None` when there is no such process, or where there are no pidfds.
+    pub(super) fn new(pid: i32) -> Option<Self> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: the descriptor is new and owned by nobody else.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+            i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| Self(OwnedFd::from_raw_fd(fd)))
+        }
+    }
+
+    /// Whether it has not ended.
+    pub(super) fn lives(&self) -> bool {
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO) == Ok(0)
+    }
+
+    /// Sends `signal`, unless it has ended.
+    pub(super) fn send(&self, signal: i32) {
+        use std::os::fd::AsRawFd;
+        let info = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: no information is passed.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, info, 0) };
+    }
+}
+
+/// Reaps a child that is a zombie.
+pub(super) fn reap_child(pid: i32) {
+    wait_child(Which::One(pid), libc::WEXITED);
+}
+
+/// Lets this process open as many descriptors as it may. For the guard, after the job has its own limits.
+pub(super) fn raise_descriptor_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
 }
 
 /// Sets what `signal` does.

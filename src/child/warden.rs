@@ -4,17 +4,23 @@
 //! All decisions are made in [`Warden::step`] from the page and the clock; a step never waits.
 //!
 //! Who may be signalled: the job's own group while its leader is unreaped, and direct children. Their
-//! ids cannot be reused, because only the one who signals could reap them.
+//! ids cannot be reused, because only the one who signals could reap them. When the lease is over also
+//! descendants that are pinned ([`super::roster`]).
 
 use super::page::{Demand, Page};
+use super::roster::Roster;
 use super::spawn::{Group, Policy};
 use super::sys::{self, Change, Which};
 use super::tree::{self, Process};
 use crate::clock::BootTime;
 use std::time::Duration;
 
-/// How often a tree that is being killed is looked at again: new children of the dying come up.
-const KILL_ROUND: Duration = Duration::from_millis(2);
+/// How often a tree that is being killed is looked at again, for what was forked meanwhile: at first, and
+/// at most.
+const KILL_ROUND: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
+
+/// How long a reading of the tree is taken to last before the first one was measured.
+const FIRST_READING: Duration = Duration::from_millis(5);
 
 /// How often a group that may still clean up is looked at: at first, and at most.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
@@ -32,6 +38,11 @@ pub(super) struct Warden {
     ended_at: Option<BootTime>,
     abandoned: bool,
     look: Duration,
+    kill_round: Duration,
+    /// How long the last reading of the tree took.
+    reading: Duration,
+    /// Who has to be killed at which deadline: found shortly before it.
+    ready: Option<(BootTime, Roster)>,
 }
 
 /// Children that are none of the job's.
@@ -63,6 +74,9 @@ impl Warden {
             ended_at: None,
             abandoned: false,
             look: LOOK.0,
+            kill_round: KILL_ROUND.0,
+            reading: FIRST_READING,
+            ready: None,
         }
     }
 
@@ -99,7 +113,7 @@ impl Warden {
 
     /// TERM and KILL of a lease that ends.
     fn enforce_lease(&mut self) -> BootTime {
-        if !self.policy.stops_on_loss && !self.abandoned {
+        if !self.enforces() {
             return BootTime::NEVER;
         }
         let now = BootTime::now();
@@ -110,32 +124,98 @@ impl Warden {
             self.terminate();
         }
         if now >= deadline {
-            self.page.note_lease_kill();
-            self.kill_all();
-            return now + KILL_ROUND;
+            return self.kill_tree();
         }
-        if self.page.term_sent() { deadline } else { term_at.min(deadline) }
+        let next = self.make_ready(deadline);
+        if self.page.term_sent() { next } else { next.min(term_at) }
+    }
+
+    /// Shortly before the deadline, finds whom it will kill: the time that this takes is not to be spent
+    /// after it. Gives the next moment to come back.
+    fn make_ready(&mut self, deadline: BootTime) -> BootTime {
+        if self.ready.as_ref().is_some_and(|(meant, _)| *meant == deadline) {
+            return deadline;
+        }
+        // An extension has come in between.
+        self.ready = None;
+        // Readings vary, and so does the time until this process gets to run.
+        let begin = deadline - self.reading * 3;
+        if BootTime::now() < begin {
+            return begin;
+        }
+        self.ready = Some((deadline, self.gather()));
+        deadline
+    }
+
+    /// KILL to the whole tree: to the group at once, so that none of it can fork away, to all that were
+    /// found before, and to what a new reading finds.
+    fn kill_tree(&mut self) -> BootTime {
+        self.page.demand(Demand::Tree);
+        self.page.note_lease_kill();
+        self.page.count_round();
+        if self.has_group() {
+            sys::send(-self.leader, libc::SIGKILL);
+        }
+        if let Some((_, roster)) = self.ready.take() {
+            roster.kill();
+        }
+        let roster = self.gather();
+        roster.kill();
+        if self.ended_at.is_some() && !roster.has_living(self.leader) {
+            self.page.settle(Demand::Tree);
+        }
+        self.kill_round = (self.kill_round * 2).min(KILL_ROUND.1);
+        BootTime::now() + self.kill_round
+    }
+
+    fn gather(&mut self) -> Roster {
+        let began = BootTime::now();
+        let roster = Roster::gather(self.me, self.leader, |process| self.is_jobs(process));
+        self.reading = BootTime::now().after(began);
+        roster
+    }
+
+    /// Whether the end of the lease ends the job.
+    fn enforces(&self) -> bool {
+        self.policy.stops_on_loss || self.abandoned
     }
 
     /// After the leader: waits for what has to end with it.
     fn clear_up(&mut self) -> BootTime {
         let Some(ended_at) = self.ended_at else { return BootTime::NEVER };
         let demand = self.page.demanded();
-        let left = self.left(demand);
+        let now = BootTime::now();
+        if demand == Demand::Tree {
+            return self.clear_tree(now);
+        }
+        let left = self.left();
         if left.is_empty() {
             self.page.settle(demand);
             return BootTime::NEVER;
         }
-        let now = BootTime::now();
         let limit = ended_at + self.policy.kill_after;
-        if demand == Demand::Group && now >= limit {
+        if now >= limit {
             for process in &left {
                 self.kill_member(process);
             }
-            return now + KILL_ROUND;
+            return now + KILL_ROUND.1;
         }
         self.look = (self.look * 2).min(LOOK.1);
-        (now + self.look).min(limit.max(now + KILL_ROUND))
+        (now + self.look).min(limit)
+    }
+
+    /// After the leader, when everything has to go: whether it has.
+    fn clear_tree(&mut self, now: BootTime) -> BootTime {
+        if self.enforces() && now >= self.page.deadline() {
+            // Each round of killing looks for itself.
+            return BootTime::NEVER;
+        }
+        if self.gather().has_living(self.leader) {
+            self.look = (self.look * 2).min(LOOK.1);
+            return now + self.look;
+        }
+        self.page.settle(Demand::Tree);
+        BootTime::NEVER
     }
 
     /// Notes what the leader did, without reaping it, and reaps orphans that ended.
@@ -165,27 +245,20 @@ impl Warden {
         }
     }
 
-    /// What is alive of what `demand` asks for, besides the leader.
-    fn left(&self, demand: Demand) -> Vec<Process> {
-        let mut left = Vec::new();
-        for process in tree::all() {
-            let mine = process.parent == self.me && self.is_jobs(&process);
+    /// What is alive of the leader's group, besides the leader. Reaps zombies that came to us.
+    fn left(&self) -> Vec<Process> {
+        let mut left = tree::all();
+        left.retain(|process| {
+            let mine = process.parent == self.me && self.is_jobs(process);
             if mine && process.zombie && process.pid != self.leader {
-                sys::wait_child(Which::One(process.pid), libc::WEXITED);
-                continue;
+                sys::reap_child(process.pid);
             }
-            let counts = match (demand, self.policy.group) {
-                (Demand::Leader, _) => false,
-                (Demand::Group, Group::Own) => process.group == self.leader,
-                (Demand::Group, Group::Shared) => mine && process.group == self.shared_group,
-                (Demand::Tree, _) => {
-                    mine || (self.policy.group == Group::Own && process.group == self.leader)
-                }
+            let counts = match self.policy.group {
+                Group::Own => process.group == self.leader,
+                Group::Shared => mine && process.group == self.shared_group,
             };
-            if counts && !process.dead && process.pid != self.leader {
-                left.push(process);
-            }
-        }
+            counts && !process.dead && process.pid != self.leader
+        });
         left
     }
 
@@ -201,28 +274,19 @@ impl Warden {
         known && !self.bystanders.before.contains(&process.pid)
     }
 
-    /// The TERM of a lease that ends, and CONT so that a stopped job can act on it.
+    /// The TERM of a lease that ends, and CONT so that a stopped job can act on it: to the group and to
+    /// each direct child.
     fn terminate(&self) {
+        let children: Vec<Process> = self.children().collect();
         for signal in [self.policy.term_signal, libc::SIGCONT] {
             if self.has_group() {
                 sys::send(-self.leader, signal);
             }
-            for process in self.children() {
+            for process in &children {
                 if self.policy.group == Group::Shared || process.group != self.leader {
                     sys::send(process.pid, signal);
                 }
             }
-        }
-    }
-
-    /// KILL to the group, at once so that none of it can fork away, and to each child. What they
-    /// leave behind becomes a child and is met in the next round.
-    fn kill_all(&self) {
-        if self.has_group() {
-            sys::send(-self.leader, libc::SIGKILL);
-        }
-        for process in self.children() {
-            sys::send(process.pid, libc::SIGKILL);
         }
     }
 

@@ -1,0 +1,89 @@
+//! Every process of the job, pinned so that it can be killed without meeting anybody else.
+//!
+//! A reading of `/proc` takes 30 µs a process, 5 ms on a small host and 150 ms on a large one, and
+//! killing generation by generation (each becomes our child only when its parent is dead) takes two
+//! readings for each. Trials outlived leases of 1 s by 100 ms that way. So all generations are found in
+//! one reading, *before* the moment at which they have to be killed.
+//!
+//! A pid found in a reading may belong to somebody else a moment later. A pidfd cannot: it is opened
+//! first, then the process is read again. If it is still a child of a parent that is pinned and alive
+//! (or of ours, whom nobody else can reap), the pidfd is the job's.
+
+use super::sys::{self, Pin};
+use super::tree::{self, Process};
+use std::collections::HashMap;
+
+/// A process of the job.
+struct Member {
+    process: Process,
+    /// `None` where the system has no pidfds, or no more of them: then only a direct child can be
+    /// signalled.
+    pin: Option<Pin>,
+}
+
+/// All of them.
+pub(super) struct Roster {
+    me: i32,
+    members: Vec<Member>,
+}
+
+impl Roster {
+    /// Finds all descendants of `me` that come down from children for which `is_jobs` holds. Reaps
+    /// zombies among these children, except `leader`.
+    pub(super) fn gather(me: i32, leader: i32, is_jobs: impl Fn(&Process) -> bool) -> Self {
+        let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
+        for process in tree::all() {
+            children.entry(process.parent).or_default().push(process);
+        }
+        let mut roster = Self { me, members: Vec::new() };
+        for child in children.get(&me).into_iter().flatten().filter(|child| is_jobs(child)) {
+            if child.zombie && child.pid != leader {
+                sys::reap_child(child.pid);
+            } else {
+                roster.admit(*child, None);
+            }
+        }
+        // Parents come before their children, so one pass meets every generation.
+        let mut next = 0;
+        while let Some(parent) = roster.members.get(next).map(|member| member.process.pid) {
+            for child in children.get(&parent).into_iter().flatten() {
+                roster.admit(*child, Some(next));
+            }
+            next += 1;
+        }
+        roster
+    }
+
+    /// Pins a process and takes it in, if it still is what the reading said.
+    fn admit(&mut self, found: Process, parent: Option<usize>) {
+        let pin = Pin::new(found.pid);
+        let Some(process) = Process::read(found.pid) else { return };
+        let parent_stands = match parent {
+            None => process.parent == self.me,
+            // Orphaned meanwhile: it came to us, or will be met in the next reading.
+            Some(parent) => {
+                let parent = &self.members[parent];
+                process.parent == parent.process.pid && parent.pin.as_ref().is_some_and(Pin::lives)
+            }
+        };
+        if parent_stands {
+            self.members.push(Member { process, pin });
+        }
+    }
+
+    /// Whether anybody besides `leader` is alive.
+    pub(super) fn has_living(&self, leader: i32) -> bool {
+        self.members.iter().any(|member| !member.process.dead && member.process.pid != leader)
+    }
+
+    /// KILL to all.
+    pub(super) fn kill(&self) {
+        for Member { process, pin } in &self.members {
+            match pin {
+                Some(pin) => pin.send(libc::SIGKILL),
+                None if process.parent == self.me && !process.zombie => sys::send(process.pid, libc::SIGKILL),
+                None => {}
+            }
+        }
+    }
+}
