@@ -23,22 +23,26 @@ struct Member {
 
 /// All of them.
 pub(super) struct Roster {
-    me: i32,
+    parent: i32,
     members: Vec<Member>,
+    /// A zombie was reaped, whose children may have come to the parent after they were read.
+    reaped: bool,
 }
 
 impl Roster {
-    /// Finds all descendants of `me` that come down from children for which `is_jobs` holds. Reaps
-    /// zombies among these children, except `leader`.
-    pub(super) fn gather(me: i32, leader: i32, is_jobs: impl Fn(&Process) -> bool) -> Self {
+    /// Finds all descendants of `parent`, which is this process or an unreaped child of it, that come down
+    /// from children for which `is_jobs` holds. Reaps zombies among this process's children, except
+    /// `leader`.
+    pub(super) fn gather(parent: i32, leader: i32, is_jobs: impl Fn(&Process) -> bool) -> Self {
         let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
         for process in tree::all() {
             children.entry(process.parent).or_default().push(process);
         }
-        let mut roster = Self { me, members: Vec::new() };
-        for child in children.get(&me).into_iter().flatten().filter(|child| is_jobs(child)) {
+        let mut roster = Self { parent, members: Vec::new(), reaped: false };
+        for child in children.get(&parent).into_iter().flatten().filter(|child| is_jobs(child)) {
             if child.zombie && child.pid != leader {
                 sys::reap_child(child.pid);
+                roster.reaped = true;
             } else {
                 roster.admit(*child, None);
             }
@@ -59,7 +63,7 @@ impl Roster {
         let pin = Pin::new(found.pid);
         let Some(process) = Process::read(found.pid) else { return };
         let parent_stands = match parent {
-            None => process.parent == self.me,
+            None => process.parent == self.parent,
             // Orphaned meanwhile: it came to us, or will be met in the next reading.
             Some(parent) => {
                 let parent = &self.members[parent];
@@ -71,9 +75,11 @@ impl Roster {
         }
     }
 
-    /// Whether anybody besides `leader` is alive.
-    pub(super) fn has_living(&self, leader: i32) -> bool {
-        self.members.iter().any(|member| !member.process.dead && member.process.pid != leader)
+    /// Whether there is anybody besides `leader`, or may be. One that is just exiting counts: it runs no
+    /// code any more, but its children are not ours yet.
+    pub(super) fn may_have_more_than(&self, leader: i32) -> bool {
+        self.reaped
+            || self.members.iter().any(|member| !member.process.zombie && member.process.pid != leader)
     }
 
     /// KILL to all.
@@ -81,7 +87,9 @@ impl Roster {
         for Member { process, pin } in &self.members {
             match pin {
                 Some(pin) => pin.send(libc::SIGKILL),
-                None if process.parent == self.me && !process.zombie => sys::send(process.pid, libc::SIGKILL),
+                None if process.parent == std::process::id().cast_signed() && !process.zombie => {
+                    sys::send(process.pid, libc::SIGKILL);
+                }
                 None => {}
             }
         }

@@ -7,6 +7,7 @@
 
 use super::guard::Guard;
 use super::page::{Demand, Page, Standing};
+use super::roster::Roster;
 use super::signals::Signals;
 use super::spawn::{Group, Policy};
 use super::status::JobStatus;
@@ -91,8 +92,7 @@ pub struct Job {
     told_of_term: bool,
     /// The guard died and we took its place; whether the lease had ended the job by then.
     adopted: Option<bool>,
-    /// How many rounds of killing the guard had begun when we last looked.
-    seen_rounds: u32,
+    overdue: Option<Overdue>,
     pub(super) leads_session: bool,
 }
 
@@ -106,6 +106,14 @@ impl Dismissed {
             sys::reap(Pid::from_raw(pid));
         }
     }
+}
+
+/// The deadline has passed and something of the job is still there.
+struct Overdue {
+    /// When we saw that, or saw the guard at work.
+    since: BootTime,
+    /// How many rounds of killing the guard had begun by then.
+    rounds: u32,
 }
 
 /// Who is the parent of the job.
@@ -137,7 +145,7 @@ impl Job {
             followed_stops: 0,
             told_of_term: false,
             adopted: None,
-            seen_rounds: 0,
+            overdue: None,
             leads_session: leads_session(),
         }
     }
@@ -280,27 +288,41 @@ impl Job {
         }
         let now = BootTime::now();
         let (deadline, term_at) = (self.page.deadline(), self.page.term_at());
-        let last = deadline + self.policy.half_margin;
-        if now >= last {
-            let rounds = self.page.rounds();
-            if rounds != std::mem::replace(&mut self.seen_rounds, rounds) {
-                // It is at work, and would not be helped by another that has to begin anew.
-                return now + PROGRESS;
-            }
-            // With the guard dead, the tree comes to us.
-            sys::send(guard.pid, libc::SIGKILL);
-            return now + PROGRESS;
-        }
         if now >= deadline {
-            self.page.note_lease_kill();
-            self.kill_leader();
-            return last;
+            return self.kill_too(guard.pid, now);
         }
+        self.overdue = None;
         if now >= term_at && !self.page.term_sent() {
             guard.look();
             return deadline;
         }
         if self.page.term_sent() { deadline } else { term_at.min(deadline) }
+    }
+
+    /// The deadline has passed. The leader and its group get a KILL at once; the rest is the guard's. It
+    /// has half of the margin, counted from when we saw that it is late (both of us may just have been
+    /// woken). Then we kill beside it, and if it does nothing at all, in its place.
+    fn kill_too(&mut self, guard: i32, now: BootTime) -> BootTime {
+        let rounds = self.page.rounds();
+        let Some(overdue) = &mut self.overdue else {
+            self.overdue = Some(Overdue { since: now, rounds });
+            self.page.note_lease_kill();
+            self.kill_leader();
+            self.poke();
+            return now + self.policy.half_margin;
+        };
+        if rounds != std::mem::replace(&mut overdue.rounds, rounds) {
+            // It is at work.
+            overdue.since = now;
+            return now + PROGRESS;
+        }
+        if now >= overdue.since + PROGRESS {
+            // With the guard dead, the tree comes to us.
+            sys::send(guard, libc::SIGKILL);
+        } else if now >= overdue.since + self.policy.half_margin {
+            Roster::gather(guard, self.page.job(), |_| true).kill();
+        }
+        now + self.policy.half_margin
     }
 
     /// The leader and its group: pinned, since the guard lives and has not been told to end.

@@ -161,7 +161,7 @@ impl Warden {
         }
         let roster = self.gather();
         roster.kill();
-        if self.ended_at.is_some() && !roster.has_living(self.leader) {
+        if self.ended_at.is_some() && !roster.may_have_more_than(self.leader) {
             self.page.settle(Demand::Tree);
         }
         self.kill_round = (self.kill_round * 2).min(KILL_ROUND.1);
@@ -210,7 +210,7 @@ impl Warden {
             // Each round of killing looks for itself.
             return BootTime::NEVER;
         }
-        if self.gather().has_living(self.leader) {
+        if self.gather().may_have_more_than(self.leader) {
             self.look = (self.look * 2).min(LOOK.1);
             return now + self.look;
         }
@@ -245,19 +245,21 @@ impl Warden {
         }
     }
 
-    /// What is alive of the leader's group, besides the leader. Reaps zombies that came to us.
+    /// What is there of the leader's group, besides the leader; also one that is just exiting, whose
+    /// children have not come to us yet, and a zombie that came to us and was reaped now.
     fn left(&self) -> Vec<Process> {
         let mut left = tree::all();
         left.retain(|process| {
             let mine = process.parent == self.me && self.is_jobs(process);
-            if mine && process.zombie && process.pid != self.leader {
-                sys::reap_child(process.pid);
-            }
             let counts = match self.policy.group {
                 Group::Own => process.group == self.leader,
                 Group::Shared => mine && process.group == self.shared_group,
             };
-            counts && !process.dead && process.pid != self.leader
+            if mine && process.zombie && process.pid != self.leader {
+                sys::reap_child(process.pid);
+                return counts;
+            }
+            counts && !process.zombie && process.pid != self.leader
         });
         left
     }
@@ -292,8 +294,13 @@ impl Warden {
 
     /// KILL to what is left of the group.
     fn kill_member(&self, process: &Process) {
-        let target = if self.has_group() { -self.leader } else { process.pid };
-        sys::send(target, libc::SIGKILL);
+        match self.policy.group {
+            Group::Own if self.has_group() => sys::send(-self.leader, libc::SIGKILL),
+            // It was a child of ours in the reading; gone since, its pid is nobody's until we reap it, and
+            // one that was reaped now is not meant any more.
+            _ if !process.zombie => sys::send(process.pid, libc::SIGKILL),
+            _ => {}
+        }
     }
 
     /// A group that was made for the job, so that all of it may be signalled.
