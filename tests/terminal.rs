@@ -198,22 +198,19 @@ fn an_interrupt_key_ends_the_wait_for_the_lock() {
 #[test]
 fn an_interrupt_key_leaves_the_lock_to_a_subshell_that_cleans_up() {
     let mut desk = Desk::new();
-    let script = "(trap 'sleep 5; exit 0' INT; echo >ready; while :; do sleep 0.02; done) & wait";
-    desk.bash.type_line(&format!("redlock-run --ttl 2s --key job sh -c \"{script}\""));
+    // A shell's `&` lets its command ignore INT for good; env undoes that.
+    let cleans = "trap 'sleep 5; echo >clean; exit 0' INT; echo >ready; while :; do sleep 0.02; done";
+    desk.nest.script("job", &format!("env --default-signal sh -c \"{cleans}\" & exec sleep 600"));
+    desk.bash.type_line("redlock-run --ttl 2s --key job sh ./job");
     wait_until("the subshell is ready", SOON, || desk.nest.has("ready"));
-    let wrapper = desk.nest.one("redlock-run");
-    let subshell = subshell(&wrapper);
+    let leader = proc::children(guard_of(&desk.nest.one("redlock-run")).pid).remove(0);
+    let subshell = proc::children(leader.pid).remove(0);
     desk.bash.pty.write("\x03");
-    held_until_dead(&desk.server, &[subshell]);
+    held_until_dead(&desk.server, &[leader, subshell]);
     desk.prompt();
     assert_eq!(desk.status(), "130", "the leader's");
+    assert!(desk.nest.has("clean"));
     assert!(!desk.server.redis.exists(KEY));
-}
-
-/// The shell that the job's leader started.
-fn subshell(wrapper: &Process) -> Process {
-    let leader = proc::children(guard_of(wrapper).pid).remove(0);
-    proc::children(leader.pid).remove(0)
 }
 
 #[test]

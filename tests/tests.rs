@@ -36,12 +36,18 @@ mod wait;
 
 // The job.
 
+/// Runs as the first process of a container.
+mod containers;
+/// The order in which job, lease and run come to their ends.
+mod endings;
 /// The job's own status, and ours.
 mod exit_status;
 /// The whole tree is dead in time, whatever of ours is killed or stopped.
 mod guard;
 /// Signals while there is none yet.
 mod interrupts;
+/// Signals that come at the worst moment.
+mod races;
 /// Signals while there is a job.
 mod signals;
 /// Job control, keys, prompts, modes: in a real terminal with a real shell.

@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use super::proc::{self, Process};
 use super::run::Run;
 use super::server::Server;
 
@@ -27,4 +28,10 @@ pub(crate) fn possible(test: &str) -> bool {
 pub(crate) fn init(server: &Server, command: &[&str]) -> Run {
     let args = UNSHARE.iter().chain(command);
     Run::of("unshare", args).env("REDLOCK_RUN_URL", server.url())
+}
+
+/// The number of `process` among the pids of its own.
+pub(crate) fn inner_pid(process: &Process) -> Option<i32> {
+    let numbers = proc::status_field(process.pid, "NSpid")?;
+    numbers.split_whitespace().last()?.parse().ok()
 }

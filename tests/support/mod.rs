@@ -5,6 +5,7 @@ pub(crate) mod bash;
 pub(crate) mod client;
 pub(crate) mod container;
 pub(crate) mod fake;
+pub(crate) mod freezer;
 pub(crate) mod hang;
 pub(crate) mod jobs;
 pub(crate) mod lease;
