@@ -11,7 +11,12 @@
 
 use super::sys::{self, Pin};
 use super::tree::{self, Process};
+use crate::clock::BootTime;
 use std::collections::HashMap;
+use std::time::Duration;
+
+/// How long a reading is taken to last before the first one was measured.
+const FIRST_READING: Duration = Duration::from_millis(5);
 
 /// A process of the job.
 struct Member {
@@ -82,16 +87,68 @@ impl Roster {
             || self.members.iter().any(|member| !member.process.zombie && member.process.pid != leader)
     }
 
-    /// KILL to all.
-    pub(super) fn kill(&self) {
+    /// Sends `signal` to all, except to the members of a group that has got it already.
+    pub(super) fn send(&self, signal: i32, except: Option<i32>) {
         for Member { process, pin } in &self.members {
+            if Some(process.group) == except {
+                continue;
+            }
             match pin {
-                Some(pin) => pin.send(libc::SIGKILL),
+                Some(pin) => pin.send(signal),
                 None if process.parent == std::process::id().cast_signed() && !process.zombie => {
-                    sys::send(process.pid, libc::SIGKILL);
+                    sys::send(process.pid, signal);
                 }
                 None => {}
             }
         }
+    }
+
+    /// KILL to all.
+    pub(super) fn kill(&self) {
+        self.send(libc::SIGKILL, None);
+    }
+}
+
+/// A roster that is made shortly before it is needed, because making it takes time.
+pub(super) struct Readiness {
+    /// How long the last one took to make.
+    reading: Duration,
+    /// For which deadline it is.
+    ready: Option<(BootTime, Roster)>,
+}
+
+impl Readiness {
+    pub(super) const fn new() -> Self {
+        Self { reading: FIRST_READING, ready: None }
+    }
+
+    /// Makes the roster for `deadline` when its time has come. Gives the next moment to come back.
+    pub(super) fn make(&mut self, deadline: BootTime, gather: impl FnOnce() -> Roster) -> BootTime {
+        if self.ready.as_ref().is_some_and(|(meant, _)| *meant == deadline) {
+            return deadline;
+        }
+        // The lease was extended since.
+        self.ready = None;
+        // Readings vary, and so does the time until this process gets to run.
+        let begin = deadline - self.reading * 3;
+        if BootTime::now() < begin {
+            return begin;
+        }
+        let roster = self.measured(gather);
+        self.ready = Some((deadline, roster));
+        deadline
+    }
+
+    /// What was made ready, if anything was.
+    pub(super) fn take(&mut self) -> Option<Roster> {
+        self.ready.take().map(|(_, roster)| roster)
+    }
+
+    /// Makes a roster now, and notes how long that takes.
+    pub(super) fn measured(&mut self, gather: impl FnOnce() -> Roster) -> Roster {
+        let began = BootTime::now();
+        let roster = gather();
+        self.reading = BootTime::now().after(began);
+        roster
     }
 }

@@ -7,7 +7,7 @@
 
 use super::guard::Guard;
 use super::page::{Demand, Page, Standing};
-use super::roster::Roster;
+use super::roster::{Readiness, Roster};
 use super::signals::Signals;
 use super::spawn::{Group, Policy};
 use super::status::JobStatus;
@@ -93,6 +93,7 @@ pub struct Job {
     /// The guard died and we took its place; whether the lease had ended the job by then.
     adopted: Option<bool>,
     overdue: Option<Overdue>,
+    readiness: Readiness,
     pub(super) leads_session: bool,
 }
 
@@ -146,6 +147,7 @@ impl Job {
             told_of_term: false,
             adopted: None,
             overdue: None,
+            readiness: Readiness::new(),
             leads_session: leads_session(),
         }
     }
@@ -292,22 +294,29 @@ impl Job {
             return self.kill_too(guard.pid, now);
         }
         self.overdue = None;
-        if now >= term_at && !self.page.term_sent() {
-            guard.look();
-            return deadline;
+        let (guard_pid, leader) = (guard.pid, self.page.job());
+        let next = self.readiness.make(deadline, || Roster::gather(guard_pid, leader, |_| true));
+        if now < term_at {
+            return next.min(term_at);
         }
-        if self.page.term_sent() { deadline } else { term_at.min(deadline) }
+        if !self.page.term_sent() {
+            self.poke();
+        }
+        next
     }
 
-    /// The deadline has passed. The leader and its group get a KILL at once; the rest is the guard's. It
-    /// has half of the margin, counted from when we saw that it is late (both of us may just have been
-    /// woken). Then we kill beside it, and if it does nothing at all, in its place.
+    /// The deadline has passed: KILL to all that we know of the tree, as the guard does. What is forked
+    /// meanwhile is the guard's. It has half of the margin, counted from when we saw that it is late (both
+    /// of us may just have been woken). Then we do that too, and if it does nothing at all, take its place.
     fn kill_too(&mut self, guard: i32, now: BootTime) -> BootTime {
         let rounds = self.page.rounds();
         let Some(overdue) = &mut self.overdue else {
             self.overdue = Some(Overdue { since: now, rounds });
             self.page.note_lease_kill();
             self.kill_leader();
+            if let Some(roster) = self.readiness.take() {
+                roster.kill();
+            }
             self.poke();
             return now + self.policy.half_margin;
         };

@@ -13,9 +13,7 @@ pub(super) struct Process {
     pub(super) pid: i32,
     pub(super) parent: i32,
     pub(super) group: i32,
-    /// A zombie, or being torn down.
-    pub(super) dead: bool,
-    /// Can be reaped.
+    /// Dead, and its children are somebody else's.
     pub(super) zombie: bool,
     /// Stopped by a signal.
     pub(super) stopped: bool,
@@ -44,9 +42,8 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    let flags: u64 = fields.nth(3)?.parse().ok()?;
     let zombie = matches!(state, "Z" | "X");
-    Some(Process { pid, parent, group, dead: zombie || flags & EXITING != 0, zombie, stopped: state == "T" })
+    Some(Process { pid, parent, group, zombie, stopped: state == "T" })
 }
 
 /// Whether the process was started with this environment entry (and has not overwritten it).
@@ -63,13 +60,13 @@ mod tests {
     fn names_with_parentheses_and_spaces_do_not_confuse() {
         let process = parse(7, b"7 (a) b) (c) T 5 6 1 0 -1 4194308 0 0").unwrap();
         assert_eq!((process.parent, process.group), (5, 6));
-        assert!(process.dead && process.stopped && !process.zombie); // 4194308 = 0x400004
+        assert!(process.stopped && !process.zombie);
     }
 
     #[test]
     fn this_process_is_seen() {
         let me = std::process::id().cast_signed();
-        assert!(all().iter().any(|process| process.pid == me && !process.dead));
+        assert!(all().iter().any(|process| process.pid == me && !process.zombie));
         assert!(Process::read(me).is_some() && Process::read(-1).is_none());
     }
 }

@@ -8,7 +8,7 @@
 //! descendants that are pinned ([`super::roster`]).
 
 use super::page::{Demand, Page};
-use super::roster::Roster;
+use super::roster::{Readiness, Roster};
 use super::spawn::{Group, Policy};
 use super::sys::{self, Change, Which};
 use super::tree::{self, Process};
@@ -18,9 +18,6 @@ use std::time::Duration;
 /// How often a tree that is being killed is looked at again, for what was forked meanwhile: at first, and
 /// at most.
 const KILL_ROUND: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
-
-/// How long a reading of the tree is taken to last before the first one was measured.
-const FIRST_READING: Duration = Duration::from_millis(5);
 
 /// How often a group that may still clean up is looked at: at first, and at most.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
@@ -39,10 +36,7 @@ pub(super) struct Warden {
     abandoned: bool,
     look: Duration,
     kill_round: Duration,
-    /// How long the last reading of the tree took.
-    reading: Duration,
-    /// Who has to be killed at which deadline: found shortly before it.
-    ready: Option<(BootTime, Roster)>,
+    readiness: Readiness,
 }
 
 /// Children that are none of the job's.
@@ -53,6 +47,14 @@ pub(super) struct Bystanders {
     /// Orphans of others can come to this process too (it is the init of a container, or had children
     /// before): then only a child with this environment entry is known to be the job's.
     pub(super) mark: Option<Vec<u8>>,
+}
+
+impl Bystanders {
+    /// Whether `process`, a child of ours, is the job's.
+    fn are_not(&self, process: &Process, leader: i32) -> bool {
+        let known = |mark| process.group == leader || tree::has_environment(process.pid, mark);
+        process.pid == leader || !self.before.contains(&process.pid) && self.mark.as_deref().is_none_or(known)
+    }
 }
 
 impl Warden {
@@ -75,8 +77,7 @@ impl Warden {
             abandoned: false,
             look: LOOK.0,
             kill_round: KILL_ROUND.0,
-            reading: FIRST_READING,
-            ready: None,
+            readiness: Readiness::new(),
         }
     }
 
@@ -126,25 +127,12 @@ impl Warden {
         if now >= deadline {
             return self.kill_tree();
         }
-        let next = self.make_ready(deadline);
+        let (me, leader) = (self.me, self.leader);
+        let bystanders = &self.bystanders;
+        let next = self
+            .readiness
+            .make(deadline, || Roster::gather(me, leader, |process| bystanders.are_not(process, leader)));
         if self.page.term_sent() { next } else { next.min(term_at) }
-    }
-
-    /// Shortly before the deadline, finds whom it will kill: the time that this takes is not to be spent
-    /// after it. Gives the next moment to come back.
-    fn make_ready(&mut self, deadline: BootTime) -> BootTime {
-        if self.ready.as_ref().is_some_and(|(meant, _)| *meant == deadline) {
-            return deadline;
-        }
-        // An extension has come in between.
-        self.ready = None;
-        // Readings vary, and so does the time until this process gets to run.
-        let begin = deadline - self.reading * 3;
-        if BootTime::now() < begin {
-            return begin;
-        }
-        self.ready = Some((deadline, self.gather()));
-        deadline
     }
 
     /// KILL to the whole tree: to the group at once, so that none of it can fork away, to all that were
@@ -156,7 +144,7 @@ impl Warden {
         if self.has_group() {
             sys::send(-self.leader, libc::SIGKILL);
         }
-        if let Some((_, roster)) = self.ready.take() {
+        if let Some(roster) = self.readiness.take() {
             roster.kill();
         }
         let roster = self.gather();
@@ -169,10 +157,8 @@ impl Warden {
     }
 
     fn gather(&mut self) -> Roster {
-        let began = BootTime::now();
-        let roster = Roster::gather(self.me, self.leader, |process| self.is_jobs(process));
-        self.reading = BootTime::now().after(began);
-        roster
+        let (me, leader, bystanders) = (self.me, self.leader, &self.bystanders);
+        self.readiness.measured(|| Roster::gather(me, leader, |process| bystanders.are_not(process, leader)))
     }
 
     /// Whether the end of the lease ends the job.
@@ -250,7 +236,7 @@ impl Warden {
     fn left(&self) -> Vec<Process> {
         let mut left = tree::all();
         left.retain(|process| {
-            let mine = process.parent == self.me && self.is_jobs(process);
+            let mine = process.parent == self.me && self.bystanders.are_not(process, self.leader);
             let counts = match self.policy.group {
                 Group::Own => process.group == self.leader,
                 Group::Shared => mine && process.group == self.shared_group,
@@ -264,31 +250,16 @@ impl Warden {
         left
     }
 
-    fn is_jobs(&self, process: &Process) -> bool {
-        if process.pid == self.leader {
-            return true;
-        }
-        let known = self
-            .bystanders
-            .mark
-            .as_ref()
-            .is_none_or(|mark| process.group == self.leader || tree::has_environment(process.pid, mark));
-        known && !self.bystanders.before.contains(&process.pid)
-    }
-
-    /// The TERM of a lease that ends, and CONT so that a stopped job can act on it: to the group and to
-    /// each direct child.
-    fn terminate(&self) {
-        let children: Vec<Process> = self.children().collect();
+    /// The TERM of a lease that ends, and CONT so that what is stopped can act on it: to the group, and to
+    /// all that has left it.
+    fn terminate(&mut self) {
+        let roster = self.gather();
+        let group = self.has_group().then_some(self.leader);
         for signal in [self.policy.term_signal, libc::SIGCONT] {
-            if self.has_group() {
-                sys::send(-self.leader, signal);
+            if let Some(group) = group {
+                sys::send(-group, signal);
             }
-            for process in &children {
-                if self.policy.group == Group::Shared || process.group != self.leader {
-                    sys::send(process.pid, signal);
-                }
-            }
+            roster.send(signal, group);
         }
     }
 
@@ -306,13 +277,6 @@ impl Warden {
     /// A group that was made for the job, so that all of it may be signalled.
     fn has_group(&self) -> bool {
         self.policy.group == Group::Own && self.leader > 1
-    }
-
-    /// Direct children that are the job's and alive.
-    fn children(&self) -> impl Iterator<Item = Process> {
-        tree::all()
-            .into_iter()
-            .filter(|process| process.parent == self.me && !process.dead && self.is_jobs(process))
     }
 }
 
