@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::jobs::{IGNORES_TERM, KEY, sh};
 use crate::support::wait::SOON;
-use crate::support::{Mode, Process, Proxy, Server, wait_until};
+use crate::support::{Mode, Process, Proxy, Server, Stalls, wait_until};
 
 /// With 3 s: drift 32 ms, margin 75 ms, grace 750 ms. Extended every
 /// (3000 − 32 − 75 − 750) / 3 = 714 ms; KILL 107 ms before the lease ends.
 const TTL: &str = "3s";
 const EXTENDED_EVERY: Duration = Duration::from_millis(714);
+const KILLED_BEFORE: Duration = Duration::from_millis(107);
 
 fn trials() -> u32 {
     let wanted = std::env::var("REDLOCK_TRIALS").ok();
@@ -45,16 +46,28 @@ fn some_moment(trial: u32) -> Duration {
     EXTENDED_EVERY * (trial % 4 * 16 + noise) / 80
 }
 
-/// Runs the trials of one fault; returns the worst margin.
-fn all_trials(name: &str, fault: fn(&mut Server, &Proxy)) {
-    let mut worst = Duration::MAX;
-    for number in 0..trials() {
-        worst = worst.min(trial(number, fault));
-    }
-    println!("{name}: {} trials, worst margin {worst:?}", trials());
+/// What one trial came to.
+enum Verdict {
+    /// Dead so long before the end of its lease.
+    InTime(Duration),
+    /// Late, but by no more than the machine itself stood still: proves nothing.
+    Stalled,
 }
 
-fn trial(number: u32, fault: fn(&mut Server, &Proxy)) -> Duration {
+/// Runs trials of one fault until enough have a verdict; at most every second may have none.
+fn all_trials(name: &str, fault: fn(&mut Server, &Proxy)) {
+    let (mut judged, mut stalled, mut worst) = (0, 0, Duration::MAX);
+    while judged < trials() {
+        match trial(judged + stalled, fault) {
+            Verdict::InTime(margin) => (judged, worst) = (judged + 1, worst.min(margin)),
+            Verdict::Stalled => stalled += 1,
+        }
+        assert!(stalled <= trials(), "{name}: the machine stands still too often to judge");
+    }
+    println!("{name}: {judged} trials, worst margin {worst:?}, {stalled} more on a machine that stood still");
+}
+
+fn trial(number: u32, fault: fn(&mut Server, &Proxy)) -> Verdict {
     let mut server = Server::start();
     let proxy = Proxy::on_socket(&server);
     let run = sh(&server, &["--ttl", TTL], IGNORES_TERM).env("REDLOCK_RUN_URL", proxy.url());
@@ -66,14 +79,23 @@ fn trial(number: u32, fault: fn(&mut Server, &Proxy)) -> Duration {
     // of it, so that the lease's end as read now is the last one granted.
     thread::sleep(some_moment(number));
     let end = lease_end(&server);
+    let stalls = Stalls::watch();
     fault(&mut server, &proxy);
-    let alive = last_seen_alive(&job);
-    let margin = end.duration_since(alive);
-    let margin = margin
-        .unwrap_or_else(|late| panic!("trial {number}: alive {:?} after the lease's end", late.duration()));
+    let verdict = judge(end, last_seen_alive(&job), &stalls);
     run.finish().any_output().within(Duration::from_secs(30)).expect_status(79);
     assert!(run.processes().is_empty(), "something of the job is left");
-    margin
+    verdict
+}
+
+fn judge(end: SystemTime, alive: SystemTime, stalls: &Stalls) -> Verdict {
+    let late = match end.duration_since(alive) {
+        Ok(margin) => return Verdict::InTime(margin),
+        Err(late) => late.duration(),
+    };
+    let stalled = stalls.between(end - KILLED_BEFORE, alive);
+    println!("alive {late:?} after the lease's end; the machine stood still for {stalled:?}");
+    assert!(late <= stalled, "alive {late:?} after the lease's end, of which {stalled:?} are the machine's");
+    Verdict::Stalled
 }
 
 #[test]

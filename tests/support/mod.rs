@@ -18,6 +18,7 @@ pub(crate) mod pump;
 pub(crate) mod run;
 pub(crate) mod running;
 pub(crate) mod server;
+pub(crate) mod stalls;
 pub(crate) mod tools;
 pub(crate) mod wait;
 
@@ -30,4 +31,5 @@ pub(crate) use pump::Mode;
 pub(crate) use run::Run;
 pub(crate) use running::Running;
 pub(crate) use server::Server;
+pub(crate) use stalls::Stalls;
 pub(crate) use wait::wait_until;
