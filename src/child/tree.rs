@@ -4,8 +4,6 @@
 
 use std::fs;
 
-/// The kernel's `PF_EXITING`: it runs no code of its own any more.
-const EXITING: u64 = 0x4;
 
 /// A process.
 #[derive(Clone, Copy, Debug)]

@@ -19,8 +19,8 @@ const GUARD: &str = "redlock-guard";
 /// In the flags of `/proc/PID/stat`: the process is being torn down and runs no code any more.
 const PF_EXITING: u64 = 0x4;
 
-/// Between two readings of everything. One takes about 3 ms here.
-const PAUSE: Duration = Duration::from_millis(8);
+/// Between two readings of everything. One takes about 5 ms of one processor here.
+const PAUSE: Duration = Duration::from_millis(25);
 
 /// How long after a process was first seen it may still execute another program. What a trial needs
 /// starts by fork and exec; everything else on the machine is not looked at again and again.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use redis::Connection;
 
+use crate::fault::{Act, Anchor, Fault, Who};
 use crate::grants;
 use crate::moment::{Moment, WallClock};
-use crate::plan::{Act, Anchor, Fault, Who};
-use crate::scene::{Scene, Trouble};
+use crate::scene::{Plant, Scene, Trouble, go_on};
 use crate::support::jobs::KEY;
 
 /// The other client's value, and how long it would have the lock.
@@ -27,8 +27,9 @@ const LINGER: Duration = Duration::from_millis(60);
 const OFTEN: Duration = Duration::from_micros(300);
 const SELDOM: Duration = Duration::from_millis(4);
 
-/// With less than this left, the lease's end is near (ms).
+/// With less than this left, it is tried often, and the job is watched closely (ms).
 const NEAR: i64 = 25;
+const CLOSE: i64 = 250;
 
 /// How a trial went: everything that its verdict depends on, besides the tree.
 #[derive(Default)]
@@ -60,10 +61,10 @@ impl Course {
         reach_anchor(scene)?;
         let zero = Moment::now() + scene.plan.delay;
         let mut redis = scene.server.redis.connect().map_err(|error| broken(&error))?;
-        scene.watch.closely();
         loop {
-            scene.go_on()?;
+            go_on()?;
             course.do_steps(scene, zero)?;
+            course.plant(scene)?;
             let pause = course.try_to_take(scene, &mut redis)?;
             if course.is_over(scene) {
                 return Ok(course);
@@ -89,6 +90,20 @@ impl Course {
             self.next += 1;
             self.act(scene, act)?;
             self.struck_at.get_or_insert_with(Moment::now);
+        }
+        Ok(())
+    }
+
+    /// Does wrong what the product must not.
+    fn plant(&mut self, scene: &mut Scene<'_>) -> Result<(), Trouble> {
+        let held_by_foreigner = self.taken_by.is_some() || scene.plan.fault == Fault::Stolen;
+        match scene.house.plant {
+            Plant::StraySignal if self.struck_at.is_some() => scene.innocents.disturb(),
+            Plant::TouchedKey if held_by_foreigner && self.redis_is_up => {
+                let touch = ["PEXPIRE", KEY, FOREIGN_TTL];
+                scene.server.redis.try_query::<i64>(&touch).map_err(|error| broken(&error))?;
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -128,10 +143,18 @@ impl Course {
     /// Tries to take the lock as soon as it is free; tells how long to wait before the next try.
     fn try_to_take(&mut self, scene: &mut Scene<'_>, redis: &mut Connection) -> Result<Duration, Trouble> {
         let struck = self.struck_at.is_some();
-        if !struck || !self.redis_is_up || self.taken_by.is_some() || self.broken_by.is_some() {
+        if !struck || self.taken_by.is_some() || self.broken_by.is_some() {
+            return Ok(SELDOM);
+        }
+        if !self.redis_is_up {
+            let end = self.lease_end(scene);
+            scene
+                .watch
+                .closely(end.is_some_and(|end| end.left() < Duration::from_millis(CLOSE.unsigned_abs())));
             return Ok(SELDOM);
         }
         let left: i64 = redis::cmd("PTTL").arg(KEY).query(redis).map_err(|error| broken(&error))?;
+        scene.watch.closely(left < CLOSE);
         if left > NEAR {
             return Ok(SELDOM);
         }
@@ -146,7 +169,8 @@ impl Course {
         Ok(OFTEN)
     }
 
-    /// A run that has survived its fault comes to its end by another one: its wrapper is killed.
+    /// A run that has survived its fault comes to its end by another one: its wrapper is killed, or,
+    /// without a guard, Redis.
     fn follow_up(&mut self, scene: &mut Scene<'_>, zero: Moment) {
         let steps = &scene.plan.steps;
         let last = steps.last().map_or(zero, |(after, _)| zero + *after);
@@ -158,9 +182,15 @@ impl Course {
         match self.killed_at {
             None => {
                 self.survived = true;
-                scene.tell("survived so far; the wrapper is killed");
-                scene.signal(Who::Wrapper, Signal::SIGKILL);
                 self.killed_at = Some(Moment::now());
+                if scene.house.plant == Plant::NoGuard {
+                    scene.tell("survived so far; Redis is killed");
+                    scene.server.kill();
+                    self.redis_is_up = false;
+                } else {
+                    scene.tell("survived so far; the wrapper is killed");
+                    scene.signal(Who::Wrapper, Signal::SIGKILL);
+                }
             }
             Some(at) => self.never_free = (at + scene.plan.ttl * 2 + SOON).left().is_zero(),
         }
@@ -178,11 +208,11 @@ impl Course {
             let dead = scene.tree.living().is_empty();
             return dead && (by + LINGER).left().is_zero() || (by + SOON).left().is_zero();
         }
-        let end = if scene.plan.fault == Fault::RedisKill {
-            // Nobody can take it: what counts is until when Redis had granted it.
-            self.lease_end(scene).or(self.struck_at)
-        } else {
+        let end = if self.redis_is_up {
             self.taken_by
+        } else {
+            // Killed, so nobody can take it: what counts is until when it was granted.
+            self.lease_end(scene).or(self.struck_at)
         };
         let Some(end) = end.max(self.resumed_by.filter(|_| end.is_some())) else { return false };
         let dead = scene.tree.living().is_empty();

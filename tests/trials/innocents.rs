@@ -81,6 +81,13 @@ impl Innocents {
         }
     }
 
+    /// Does what must not happen to them.
+    pub(crate) fn disturb(&self) {
+        if let Some(process) = &self.all[0].process {
+            process.signal(Signal::SIGUSR1);
+        }
+    }
+
     /// What was done to them, a line each.
     pub(crate) fn complaints(&self) -> Vec<String> {
         self.all.iter().filter_map(Innocent::complaint).collect()

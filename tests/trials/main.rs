@@ -26,13 +26,16 @@
 //! | `SEED` | random | printed first; the same seed draws the same trials |
 //! | `TRIAL` | | only this one of them |
 //! | `FAULT` | all | only these faults, separated by commas |
-//! | `PLANT` | | `no-guard`: every run gets `--no-guard` |
+//! | `PLANT` | | what is wrong on purpose: see below |
 //! | `REDLOCK_RUN_BIN` | the one just built | the file under test |
 //!
 //! # It can fail
 //!
-//! - `PLANT=no-guard FAULT=wrapper-kill cargo test --test trials` must find violations.
-//! - So must a lease that is taken to be longer than it is. In a copy of the sources:
+//! - `PLANT=no-guard` adds `--no-guard` to every run: with `FAULT=wrapper-kill,wrapper-stop` there must be
+//!   violations (with the other faults there must be none).
+//! - `PLANT=stray-signal` sends a bystander a signal, `PLANT=touched-key` changes the new holder's lease:
+//!   every trial must be a violation (the second where there is a new holder).
+//! - A lease that is taken to be longer than it is must give violations, too. In a copy of the sources:
 //!   ```sh
 //!   git clone -q . /tmp/planted && cd /tmp/planted
 //!   sed -i 's/kill_at = valid_until - self.margin();/kill_at = valid_until - self.margin() + self.ttl;/' \
@@ -43,8 +46,10 @@
 
 mod census;
 mod course;
+mod fault;
 mod grants;
 mod innocents;
+mod limit;
 mod moment;
 mod plan;
 mod report;
@@ -52,6 +57,7 @@ mod rng;
 mod roles;
 mod scene;
 mod settings;
+mod story;
 #[allow(dead_code, unused_imports)] // The tests use all of it.
 #[path = "../support/mod.rs"]
 mod support;
@@ -60,13 +66,12 @@ mod verdict;
 mod watch;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{ExitCode, exit};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use plan::Plan;
 use report::Report;
@@ -91,11 +96,11 @@ fn main() -> ExitCode {
         }
     };
     let house = settings.house();
-    end_on_signals(&house);
+    end_on_signals();
     println!("{}", settings.heading());
     let report = run_all(&settings, &house);
     report.show();
-    if house.stop.load(Ordering::Relaxed) {
+    if STOP.load(Ordering::Relaxed) {
         println!("interrupted");
         return ExitCode::from(130);
     }
@@ -103,22 +108,24 @@ fn main() -> ExitCode {
     if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Somebody wants all of this to end.
+static STOP: AtomicBool = AtomicBool::new(false);
+
 /// The first signal ends the trials in good order, the second at once (what they started follows
-/// within a second: see `roles.rs`).
-fn end_on_signals(house: &House) {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    signals.thread_block().expect("to block signals");
-    let stop = Arc::clone(&house.stop);
-    thread::spawn(move || {
-        while signals.wait().is_ok() {
-            if stop.swap(true, Ordering::Relaxed) {
-                exit(130);
-            }
+/// within a second: see `roles.rs`). A handler, because a blocked signal would be blocked in every
+/// process of every trial.
+fn end_on_signals() {
+    extern "C" fn note(_: i32) {
+        if STOP.swap(true, Ordering::Relaxed) {
+            // SAFETY: _exit has no preconditions.
+            unsafe { libc::_exit(130) }
         }
-    });
+    }
+    let action = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        // SAFETY: the handler touches an atomic and _exit, nothing else.
+        unsafe { sigaction(signal, &action) }.expect("to handle signals");
+    }
 }
 
 /// Every trial's number, and what came of it.
@@ -159,7 +166,7 @@ fn run_all(settings: &Settings, house: &House) -> Report {
 }
 
 fn work(settings: &Settings, house: &House, next: &AtomicU64, tell: &Sender<Done>) {
-    while !house.stop.load(Ordering::Relaxed) {
+    while !STOP.load(Ordering::Relaxed) {
         let number = next.fetch_add(1, Ordering::Relaxed);
         if number > settings.last {
             return;

@@ -2,7 +2,7 @@
 //! knows less and never something wrong.
 
 use std::fmt;
-use std::ops::Add;
+use std::ops::{Add, Sub};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
@@ -36,6 +36,13 @@ impl Add<Duration> for Moment {
     type Output = Self;
     fn add(self, length: Duration) -> Self {
         Self(self.0 + Span::from(length).0)
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+    fn sub(self, length: Duration) -> Self {
+        Self(self.0 - Span::from(length).0)
     }
 }
 

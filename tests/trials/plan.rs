@@ -5,95 +5,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::fault::{Act, Anchor, Fault, Who};
 use crate::rng::Rng;
 use crate::support::Mode;
-
-/// What is done to a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fault {
-    /// `kill -9` of the wrapper.
-    WrapperKill,
-    /// `kill -STOP` of the wrapper, and CONT before or after the lease's end.
-    WrapperStop,
-    /// `kill -9` of the guard.
-    GuardKill,
-    /// `kill -STOP` of the guard, some times.
-    GuardStop,
-    /// The guard is stopped again whenever it goes on, while nothing reaches Redis.
-    GuardHeld,
-    /// Wrapper and guard stopped together for less than the lease.
-    PauseShort,
-    /// Wrapper and guard stopped together for more than the lease.
-    PauseLong,
-    /// `kill -9` of Redis.
-    RedisKill,
-    /// `kill -STOP` of Redis, and CONT before or after the lease's end.
-    RedisStop,
-    /// Connections stay up and nothing goes through.
-    BlackHole,
-    /// Replies come byte by byte.
-    Trickle,
-    /// Another value at the key.
-    Stolen,
-    /// The key is deleted.
-    Deleted,
-    /// Wrapper, guard or both stopped between the lock's acquisition and the job's start.
-    FrozenStart,
-}
-
-/// All faults, with what `FAULT=` and the report call them.
-pub(crate) const FAULTS: [(Fault, &str); 14] = [
-    (Fault::WrapperKill, "wrapper-kill"),
-    (Fault::WrapperStop, "wrapper-stop"),
-    (Fault::GuardKill, "guard-kill"),
-    (Fault::GuardStop, "guard-stop"),
-    (Fault::GuardHeld, "guard-held"),
-    (Fault::PauseShort, "pause-short"),
-    (Fault::PauseLong, "pause-long"),
-    (Fault::RedisKill, "redis-kill"),
-    (Fault::RedisStop, "redis-stop"),
-    (Fault::BlackHole, "black-hole"),
-    (Fault::Trickle, "trickle"),
-    (Fault::Stolen, "stolen"),
-    (Fault::Deleted, "deleted"),
-    (Fault::FrozenStart, "frozen-start"),
-];
-
-/// One thing that is done at its time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Act {
-    /// A signal to processes of ours.
-    Signal(Who, Signal),
-    /// What the proxy does from now on.
-    Network(Mode),
-    /// Redis is stopped, goes on, is killed.
-    RedisStop,
-    RedisCont,
-    RedisKill,
-    /// The key gets a foreign value, or goes.
-    Steal,
-    Delete,
-}
-
-/// Who gets a signal; both get it one right after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
-    Wrapper,
-    Guard,
-    WrapperThenGuard,
-    GuardThenWrapper,
-}
-
-/// From what on the moment of the fault is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Anchor {
-    /// The start of the wrapper.
-    Launch,
-    /// The lock is in Redis.
-    Key,
-    /// All processes of the job are there.
-    Job,
-}
 
 /// A job: its shape, how many processes of it are there for good, whether it ignores TERM, whether it
 /// was started without an environment.
@@ -239,42 +153,30 @@ impl Plan {
         }
     }
 
-    /// Between two extensions, as documented; not asked of the program under test.
-    pub(crate) fn renewal(&self) -> Duration {
+    /// Between KILL and the lease's end, as documented; not asked of the program under test.
+    pub(crate) fn margin(&self) -> Duration {
         let drift = self.ttl / 100 + Duration::from_millis(2);
-        let margin = (self.ttl / 40).clamp(Duration::from_millis(25), Duration::from_millis(500));
-        self.ttl.saturating_sub(drift + margin + self.grace()) / 3
-    }
-}
-
-impl Fault {
-    /// What `FAULT=` and the report call it.
-    pub(crate) fn name(self) -> &'static str {
-        FAULTS.iter().find(|(fault, _)| *fault == self).map_or("?", |(_, name)| name)
+        drift + (self.ttl / 40).clamp(Duration::from_millis(25), Duration::from_millis(500))
     }
 
-    /// It can be inflicted on a run without a guard.
-    pub(crate) fn needs_no_guard(self) -> bool {
-        use Fault::{FrozenStart, GuardHeld, GuardKill, GuardStop, PauseLong, PauseShort};
-        !matches!(self, FrozenStart | GuardHeld | GuardKill | GuardStop | PauseLong | PauseShort)
-    }
-
-    /// It makes sense at any moment from the wrapper's start on.
-    fn may_come_early(self) -> bool {
-        use Fault::{
-            BlackHole, GuardKill, GuardStop, RedisKill, RedisStop, Trickle, WrapperKill, WrapperStop,
-        };
-        matches!(
-            self,
-            BlackHole | GuardKill | GuardStop | RedisKill | RedisStop | Trickle | WrapperKill | WrapperStop
-        )
+    /// Between two extensions, as documented.
+    pub(crate) fn renewal(&self) -> Duration {
+        self.ttl.saturating_sub(self.margin() + self.grace()) / 3
     }
 }
 
 fn draw_job(rng: &mut Rng) -> Job {
-    let shapes = [("alone", 1), ("family", 4), ("daemon", 3), ("memory", 2), ("restless", 2)];
+    let shapes = [("alone", 1), ("family", 4), ("daemon", 2), ("dynasty", 4), ("memory", 2), ("restless", 2)];
     let (shape, processes) = rng.one_of(&shapes);
     Job { shape, processes, stubborn: rng.chance(70), bare: rng.chance(30) }
+}
+
+impl Job {
+    /// One TERM to its group and to the guard's children ends all of it: it reaches no session that a
+    /// child's child has made.
+    pub(crate) fn ends_at_term(self) -> bool {
+        !self.stubborn && self.shape != "dynasty"
+    }
 }
 
 impl fmt::Display for Plan {

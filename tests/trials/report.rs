@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::fault::Fault;
 use crate::moment::Span;
-use crate::plan::Fault;
 use crate::verdict::{Margin, Verdict};
 
 /// The sum of all trials so far.

@@ -73,6 +73,7 @@ pub(crate) fn be_a_job(owner: &str, shape: &str, habits: &str) -> ! {
         "alone" => sleep(owner),
         "family" => family(owner),
         "daemon" => daemon(owner),
+        "dynasty" => dynasty(owner),
         "memory" => memory(owner),
         "restless" => restless(owner),
         other => panic!("no shape is called {other}"),
@@ -96,22 +97,37 @@ fn family(owner: &str) -> ! {
     sleep(owner)
 }
 
-/// A daemon as daemons make themselves, with a child of its own in a session of its own; three
-/// processes besides the one that ends at once.
+/// A daemon as daemons make themselves; two processes.
 fn daemon(owner: &str) -> ! {
-    child(|| {
-        setsid().expect("a session");
-        child(|| {
-            child(|| {
-                setsid().expect("a session");
-                sleep(owner)
-            });
+    detached(|| sleep(owner));
+    sleep(owner)
+}
+
+/// A daemon whose child is a daemon, whose child is a daemon; four processes, each of the three in a
+/// session of its own.
+fn dynasty(owner: &str) -> ! {
+    detached(|| {
+        own_session(|| {
+            own_session(|| sleep(owner));
             sleep(owner)
         });
-        exit(0)
+        sleep(owner)
     });
-    let _ = wait();
     sleep(owner)
+}
+
+/// Forks a child that leads a session of its own.
+fn own_session(life: impl FnOnce()) {
+    child(|| {
+        setsid().expect("a session");
+        life();
+    });
+}
+
+/// Forks twice, with a new session in between.
+fn detached(life: impl FnOnce()) {
+    own_session(|| child(life));
+    let _ = wait();
 }
 
 /// Two processes with 160 MiB each, all of it touched.

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::census::{Census, Stat};
+use crate::fault::Who;
 use crate::grants::{self, Change};
 use crate::innocents::Innocents;
 use crate::moment::Moment;
-use crate::plan::{Plan, Who};
+use crate::plan::Plan;
 use crate::roles;
 use crate::support::jobs::KEY;
 use crate::support::{Proxy, Server};
@@ -27,18 +28,28 @@ use crate::watch::{Stalls, Watch};
 const WITH_A_CHILD: &str = r#"self=$1 role=$2 owner=$3 notes=$4; shift 4
 "$self" "$role" "$owner" "$notes" & exec "$@""#;
 
+/// A fault of the product, played by the trials themselves: they must find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plant {
+    Nothing,
+    /// Runs get `--no-guard`.
+    NoGuard,
+    /// A bystander gets a signal.
+    StraySignal,
+    /// The new holder's lease is changed.
+    TouchedKey,
+}
+
 /// What all trials share.
 pub(crate) struct House {
     /// The file under test.
     pub(crate) program: String,
-    /// Runs get `--no-guard`.
-    pub(crate) no_guard: bool,
+    /// What is wrong on purpose.
+    pub(crate) plant: Plant,
     /// This process, for those that must not outlive it.
     pub(crate) owner: String,
     pub(crate) census: Arc<Census>,
     pub(crate) stalls: Arc<Stalls>,
-    /// Somebody wants all of this to end.
-    pub(crate) stop: Arc<AtomicBool>,
 }
 
 /// Why a trial has no verdict.
@@ -48,6 +59,11 @@ pub(crate) enum Trouble {
     Interrupted,
     /// Something that the trial stands on did not work.
     Broken(String),
+}
+
+/// Fails as soon as somebody wants all of this to end.
+pub(crate) fn go_on() -> Result<(), Trouble> {
+    if crate::STOP.load(Ordering::Relaxed) { Err(Trouble::Interrupted) } else { Ok(()) }
 }
 
 /// The scene of one trial. Fields are dropped in this order.
@@ -110,18 +126,13 @@ impl<'a> Scene<'a> {
     ) -> Result<(), Trouble> {
         let end = Moment::now() + limit;
         while !condition(self) {
-            self.go_on()?;
+            go_on()?;
             if end.left().is_zero() {
                 return Err(Trouble::Broken(format!("waited {limit:?} in vain: {what}")));
             }
-            thread::sleep(Duration::from_micros(500));
+            thread::sleep(Duration::from_millis(1));
         }
         Ok(())
-    }
-
-    /// Whether nobody wants it to end.
-    pub(crate) fn go_on(&self) -> Result<(), Trouble> {
-        if self.house.stop.load(Ordering::Relaxed) { Err(Trouble::Interrupted) } else { Ok(()) }
     }
 
     /// Sends a signal to the wrapper, the guard, or one right after the other.
@@ -192,7 +203,7 @@ fn wrapper_command(plan: &Plan, house: &House, notes: Option<&str>, mark: &str) 
     if let Some(length) = plan.kill_after {
         words.extend(["--kill-after".to_owned(), format!("{}ms", length.as_millis())]);
     }
-    if house.no_guard {
+    if house.plant == Plant::NoGuard {
         words.push("--no-guard".to_owned());
     }
     words.push("--".to_owned());

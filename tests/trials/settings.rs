@@ -2,14 +2,13 @@
 
 use std::env;
 use std::fmt::Write as _;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::census::Census;
-use crate::plan::{FAULTS, Fault, Plan};
+use crate::fault::{FAULTS, Fault};
+use crate::plan::Plan;
 use crate::roles;
-use crate::scene::House;
+use crate::scene::{House, Plant};
 use crate::watch::Stalls;
 
 /// Trials inside a plain `cargo test`: less than a minute.
@@ -28,7 +27,7 @@ pub(crate) struct Settings {
     seed: u64,
     deck: Vec<Fault>,
     faults: Option<String>,
-    no_guard: bool,
+    plant: Plant,
     program: String,
 }
 
@@ -42,18 +41,20 @@ impl Settings {
         if first == 0 {
             return Err("TRIAL counts from 1".into());
         }
-        let no_guard = match text("PLANT").as_deref() {
-            None => false,
-            Some("no-guard") => true,
-            Some(other) => return Err(format!("PLANT={other} is not known; there is PLANT=no-guard")),
+        let plant = match text("PLANT").as_deref() {
+            None => Plant::Nothing,
+            Some("no-guard") => Plant::NoGuard,
+            Some("stray-signal") => Plant::StraySignal,
+            Some("touched-key") => Plant::TouchedKey,
+            Some(_) => return Err("PLANT is one of no-guard, stray-signal, touched-key".into()),
         };
         let faults = text("FAULT");
-        let deck = deck(faults.as_deref(), no_guard)?;
+        let deck = deck(faults.as_deref(), plant)?;
         let program = text("REDLOCK_RUN_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_redlock-run").to_owned());
         let program = std::fs::canonicalize(&program).map_err(|error| format!("{program}: {error}"))?;
         let program = program.to_string_lossy().into_owned();
         let jobs = number("JOBS")?.unwrap_or(DEFAULT_JOBS).max(1);
-        Ok(Self { first, last, jobs, tells_all: trial.is_some(), seed, deck, faults, no_guard, program })
+        Ok(Self { first, last, jobs, tells_all: trial.is_some(), seed, deck, faults, plant, program })
     }
 
     /// Trial `number`.
@@ -65,11 +66,10 @@ impl Settings {
     pub(crate) fn house(&self) -> House {
         House {
             program: self.program.clone(),
-            no_guard: self.no_guard,
+            plant: self.plant,
             owner: roles::owner(),
             census: Census::start(&self.program),
             stalls: Stalls::start(),
-            stop: Arc::new(AtomicBool::new(false)),
         }
     }
 
@@ -85,11 +85,10 @@ impl Settings {
         if let Some(faults) = &self.faults {
             let _ = write!(line, " FAULT={faults}");
         }
-        if self.no_guard {
-            line.push_str(" PLANT=no-guard");
-        }
-        if let Some(program) = text("REDLOCK_RUN_BIN") {
-            let _ = write!(line, " REDLOCK_RUN_BIN={program}");
+        for name in ["PLANT", "REDLOCK_RUN_BIN"] {
+            if let Some(value) = text(name) {
+                let _ = write!(line, " {name}={value}");
+            }
         }
         line + " cargo test --test trials"
     }
@@ -107,7 +106,7 @@ pub(crate) fn is_wanted(words: &[&str]) -> bool {
     !words.contains(&"--ignored") && (all || filters.any(|filter| "trials".contains(filter)))
 }
 
-fn deck(faults: Option<&str>, no_guard: bool) -> Result<Vec<Fault>, String> {
+fn deck(faults: Option<&str>, plant: Plant) -> Result<Vec<Fault>, String> {
     let find = |name: &str| FAULTS.iter().find(|(_, known)| *known == name).map(|(fault, _)| *fault);
     let mut deck = Vec::new();
     for name in faults.into_iter().flat_map(|names| names.split(',')) {
@@ -116,7 +115,7 @@ fn deck(faults: Option<&str>, no_guard: bool) -> Result<Vec<Fault>, String> {
     if deck.is_empty() {
         deck = FAULTS.map(|(fault, _)| fault).into();
     }
-    deck.retain(|fault| !no_guard || fault.needs_no_guard());
+    deck.retain(|fault| plant != Plant::NoGuard || fault.needs_no_guard());
     if deck.is_empty() { Err("PLANT=no-guard leaves none of these faults".into()) } else { Ok(deck) }
 }
 

@@ -4,6 +4,9 @@ use std::sync::Mutex;
 
 use crate::moment::Moment;
 
+/// More processes than this are not listed one by one.
+pub(crate) const MANY: usize = 6;
+
 /// All processes that were ever seen to carry one trial's mark.
 #[derive(Default)]
 pub(crate) struct Tree {
@@ -85,4 +88,12 @@ impl Tree {
         let dead: Option<Vec<Moment>> = lives.iter().map(|life| life.dead_by).collect();
         dead?.into_iter().max()
     }
+}
+
+/// Their numbers, or some of them.
+pub(crate) fn names(lives: impl Iterator<Item = Life>) -> String {
+    let pids: Vec<String> = lives.map(|life| life.pid.to_string()).collect();
+    let more = pids.len().saturating_sub(MANY);
+    let shown = pids[..pids.len() - more].join(", ");
+    if more == 0 { format!("process {shown}") } else { format!("process {shown} and {more} more") }
 }

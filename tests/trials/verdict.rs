@@ -6,16 +6,12 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::course::{Course, FOREIGN};
+use crate::fault::{Fault, Who};
 use crate::grants::{self, Change};
+use crate::limit::Limit;
 use crate::moment::{Moment, Span};
-use crate::plan::{Fault, Plan, Who};
 use crate::scene::{Scene, Trouble};
-
-/// Redis ends a lease within the millisecond after its time; the wall clock was read a little off.
-const LEASE_ROUNDING: Duration = Duration::from_millis(2);
-
-/// What the machine may take to carry out what was due, where a limit is no lease but a rule.
-const SLACK: Duration = Duration::from_millis(150);
+use crate::{story, tree};
 
 /// For a wrapper without a job to end, and its guard after it.
 const SOON: Duration = Duration::from_secs(15);
@@ -42,16 +38,6 @@ pub(crate) struct Margin {
     pub(crate) to_lease_end: bool,
 }
 
-/// What the job had to be dead by.
-struct Limit {
-    what: &'static str,
-    /// Alive after this is a violation.
-    certain: Moment,
-    /// The margin counts to this.
-    nominal: Moment,
-    is_lease_end: bool,
-}
-
 /// Runs a trial and judges it.
 pub(crate) fn try_out(scene: &mut Scene<'_>) -> Result<Verdict, Trouble> {
     let course = Course::run(scene)?;
@@ -66,7 +52,7 @@ pub(crate) fn try_out(scene: &mut Scene<'_>) -> Result<Verdict, Trouble> {
     verdict.judge_end(scene, &course)?;
     verdict.judge_key(scene, &course);
     verdict.violations.extend(scene.innocents.complaints());
-    verdict.story = story(scene, &course, lease_end);
+    verdict.story = story::tell(scene, &course, lease_end);
     if course.clock_was_set() {
         let doubtful = std::mem::take(&mut verdict.violations);
         verdict.uncertain.push("the wall clock was set meanwhile".into());
@@ -79,15 +65,21 @@ impl Verdict {
     /// Nothing of the job is alive when another could have the lock.
     fn judge_life(&mut self, scene: &Scene<'_>, course: &Course, lease_end: Option<Moment>) {
         let Some(alive_at) = scene.tree.alive_at() else { return };
-        let Some(limit) = limit(scene.plan, course, lease_end) else {
+        let Some(limit) = Limit::of(scene.plan, course, lease_end) else {
             self.violations.push("a job ran without a lease".into());
             return;
         };
         if alive_at > limit.certain {
-            let late = alive_at.since(limit.nominal);
+            let late = alive_at.since(limit.certain);
             let alive = scene.tree.lives().into_iter().filter(|life| life.alive_at > Some(limit.certain));
-            let pids: Vec<i32> = alive.map(|life| life.pid).collect();
-            self.violations.push(format!("processes {pids:?} alive {late} after {}", limit.what));
+            let what = format!("{} alive {late} after {}", tree::names(alive), limit.what);
+            let stood_still = scene.house.stalls.total(limit.work_begins, alive_at);
+            if alive_at.since(limit.certain) > stood_still {
+                self.violations.push(what);
+            } else {
+                let excuse = format!("the machine stood still for {stood_still} of the time before");
+                self.uncertain.push(format!("{what}, but {excuse}"));
+            }
         }
         match scene.tree.dead_by() {
             Some(dead_by) => {
@@ -111,7 +103,7 @@ impl Verdict {
         if harmless && !course.survived {
             let what = "the run did not survive what it need not notice".to_owned();
             // A machine that stands still makes every pause longer.
-            let slow = course.struck_at.and_then(|at| scene.house.stalls.longest(at, Moment::now()));
+            let slow = course.struck_at.map(|at| scene.house.stalls.total(at, Moment::now()));
             if slow.is_some_and(|slow| slow.as_duration() > scene.plan.renewal() / 2) {
                 self.uncertain.push(what);
             } else {
@@ -147,8 +139,7 @@ impl Verdict {
         scene.house.census.wait_for_reading_after(Moment::now());
         let left = scene.tree.living();
         if judged.is_some() && !left.is_empty() {
-            let pids: Vec<i32> = left.iter().map(|life| life.pid).collect();
-            self.violations.push(format!("processes {pids:?} are left over"));
+            self.violations.push(format!("{} left over", tree::names(left.into_iter())));
         }
         Ok(())
     }
@@ -168,45 +159,4 @@ impl Verdict {
             }
         }
     }
-}
-
-/// The rule that applies.
-fn limit(plan: &Plan, course: &Course, lease_end: Option<Moment>) -> Option<Limit> {
-    if let Some(broken_by) = course.broken_by {
-        // TERM by the next renewal, KILL after the grace at the latest.
-        let grace = if plan.job.stubborn { plan.grace() } else { Duration::ZERO };
-        let nominal = broken_by + plan.renewal() + grace + SLACK;
-        let what = "the limit for a broken lock";
-        return Some(Limit { what, certain: nominal, nominal, is_lease_end: false });
-    }
-    if let (true, Some(resumed_by)) = (course.nobody_could_act, course.resumed_by) {
-        let nominal = resumed_by + SLACK;
-        let what = "a pause in which nobody could act";
-        return Some(Limit { what, certain: nominal, nominal, is_lease_end: false });
-    }
-    let nominal = lease_end?;
-    let run_out = nominal + LEASE_ROUNDING;
-    // Released before it ran out: that is the end of it.
-    let certain = course.taken_by.map_or(run_out, |taken| taken.min(run_out));
-    Some(Limit { what: "the lease's end", certain, nominal, is_lease_end: true })
-}
-
-/// What happened, in milliseconds before and after the fault.
-fn story(scene: &Scene<'_>, course: &Course, lease_end: Option<Moment>) -> String {
-    let zero = course.struck_at.unwrap_or_else(Moment::now);
-    let mut events = scene.story.clone();
-    events.extend(lease_end.map(|at| (at, "the last lease ends".to_owned())));
-    for life in scene.tree.lives() {
-        let note = |what: &str| format!("{} {what}", life.pid);
-        events.extend(life.alive_at.map(|at| (at, note("last seen alive"))));
-        events.extend(life.dead_by.map(|by| (by, note("seen dead"))));
-    }
-    let stalls = scene.house.stalls.between(zero, Moment::now());
-    events
-        .extend(stalls.into_iter().map(|(at, length)| (at, format!("the machine stood still for {length}"))));
-    events.sort();
-    let lines = events.iter().map(|(at, what)| format!("    {:>12}  {what}\n", at.since(zero).to_string()));
-    let stderr = scene.stderr();
-    let stderr = stderr.lines().map(|line| format!("    | {line}\n"));
-    lines.chain(stderr).collect()
 }

@@ -1,5 +1,6 @@
 //! Threads that only look: at the processes of one job, and at the machine itself.
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -9,9 +10,9 @@ use crate::census::Stat;
 use crate::moment::{Moment, Span};
 use crate::tree::Tree;
 
-/// Between two looks at the processes of a job that is about to end, and of one that is not.
+/// Between two looks at the processes of a job while the lease's end is near, and while it is not.
 const CLOSELY: Duration = Duration::from_millis(1);
-const IDLY: Duration = Duration::from_millis(10);
+const IDLY: Duration = Duration::from_millis(8);
 
 /// Looks at every known process of a job that is not dead. New ones come from the census.
 pub(crate) struct Watch {
@@ -41,9 +42,9 @@ impl Watch {
         Self { switches, thread: Some(thread) }
     }
 
-    /// From now on it matters to the millisecond.
-    pub(crate) fn closely(&self) {
-        self.switches.closely.store(true, Ordering::Relaxed);
+    /// Whether it matters to the millisecond. (Always would take a core from what is watched.)
+    pub(crate) fn closely(&self, closely: bool) {
+        self.switches.closely.store(closely, Ordering::Relaxed);
     }
 }
 
@@ -56,48 +57,57 @@ impl Drop for Watch {
     }
 }
 
-/// The shortest stand-still that is worth telling.
-const STALL: Duration = Duration::from_millis(10);
+/// How long a thread that only watches for stand-stills sleeps, and the delay that it takes for one.
+const NAP: Duration = Duration::from_millis(2);
+const STALL: Duration = Duration::from_millis(4);
 
-/// Notes when the machine stood still: when a thread with nothing to do was not woken in time. A
-/// product cannot be quicker than the machine that it runs on, and a reader of a violation wants to
-/// know.
+/// Notes when the machine stood still: when a thread that only sleeps was not woken in time. A guard
+/// cannot be quicker than the machine that it runs on; how much of a delay was the machine's own is
+/// part of every verdict.
 #[derive(Default)]
 pub(crate) struct Stalls {
-    /// Beginning and length.
-    seen: Mutex<Vec<(Moment, Span)>>,
+    /// From when until when a thread should have run and did not.
+    seen: Mutex<Vec<(Moment, Moment)>>,
 }
 
 impl Stalls {
-    /// Starts to look.
+    /// Starts to look, with as many threads as there are processors: each has its own queue.
     pub(crate) fn start() -> Arc<Self> {
         let stalls = Arc::new(Self::default());
-        let noted = Arc::clone(&stalls);
-        thread::spawn(move || {
-            let mut before = Moment::now();
-            loop {
-                thread::sleep(Duration::from_millis(2));
-                let now = Moment::now();
-                let length = now.since(before);
-                if length > Span::from(STALL) {
-                    noted.seen.lock().expect("no panic with it").push((before, length));
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            let noted = Arc::clone(&stalls);
+            thread::spawn(move || {
+                loop {
+                    let due = Moment::now() + NAP;
+                    thread::sleep(NAP);
+                    let now = Moment::now();
+                    if now > due + STALL {
+                        noted.seen.lock().expect("no panic with it").push((due, now));
+                    }
                 }
-                before = now;
-            }
-        });
+            });
+        }
         stalls
     }
 
-    /// Those that touch the time between `from` and `to`: when each began, and its length.
+    /// Those between `from` and `to`, in order, cut to that time, overlapping ones as one.
     pub(crate) fn between(&self, from: Moment, to: Moment) -> Vec<(Moment, Span)> {
-        let seen = self.seen.lock().expect("no panic with it");
-        let touches =
-            |(began, length): &&(Moment, Span)| *began <= to && *began + length.as_duration() >= from;
-        seen.iter().filter(touches).copied().collect()
+        let mut seen = self.seen.lock().expect("no panic with it").clone();
+        seen.sort();
+        let mut found: Vec<(Moment, Moment)> = Vec::new();
+        for (began, ended) in seen {
+            let (began, ended) = (began.max(from), ended.min(to));
+            match found.last_mut() {
+                Some((_, last)) if began <= *last => *last = ended.max(*last),
+                _ if began < ended => found.push((began, ended)),
+                _ => {}
+            }
+        }
+        found.into_iter().map(|(began, ended)| (began, ended.since(began))).collect()
     }
 
-    /// The longest of them.
-    pub(crate) fn longest(&self, from: Moment, to: Moment) -> Option<Span> {
-        self.between(from, to).into_iter().map(|(_, length)| length).max()
+    /// How long the machine stood still in this time.
+    pub(crate) fn total(&self, from: Moment, to: Moment) -> Span {
+        Span(self.between(from, to).into_iter().map(|(_, length)| length.0).sum())
     }
 }
