@@ -42,8 +42,9 @@ compare: compiler ## the behaviour of flock, timeout, env and redlock-run side b
 	@scripts/compare
 
 .PHONY: trials
-trials: compiler ## N=… random faults (kill -9, stops, dead networks) against running jobs
+trials: compiler ## N=… random faults (kill -9, stops, dead networks) against running jobs; SEED, TRIAL, FAULT, JOBS
 	@mkdir -p "$(TARGET)/tmp"
+	@echo "under test: $(or $(REDLOCK_RUN_BIN),$(BINARY)) (building it takes some minutes the first time)"
 	server=$$(scripts/get-redis) && \
 	REDIS_SERVER="$$server" TMPDIR="$(TARGET)/tmp" N="$(N)" cargo test --locked --release --test trials
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use redis::Connection;
 
-use crate::fault::{Act, Anchor, Fault, Who};
+use crate::fault::{Act, Anchor, Who};
 use crate::grants;
 use crate::moment::{Moment, WallClock};
 use crate::scene::{Plant, Scene, Trouble, go_on};
@@ -15,7 +15,7 @@ use crate::support::jobs::KEY;
 
 /// The other client's value, and how long it would have the lock.
 pub(crate) const FOREIGN: &str = "another client";
-const FOREIGN_TTL: &str = "600000";
+pub(crate) const FOREIGN_TTL: &str = "600000";
 
 /// Limit of what should happen at once.
 const SOON: Duration = Duration::from_secs(20);
@@ -48,9 +48,12 @@ pub(crate) struct Course {
     pub(crate) survived: bool,
     /// The key was never free although nobody extended it any more.
     pub(crate) never_free: bool,
+    /// What is wrong on purpose was done.
+    pub(crate) planted: bool,
     clock: Option<WallClock>,
-    redis_is_up: bool,
-    next: usize,
+    pub(crate) redis_is_up: bool,
+    /// The step after those that were done.
+    pub(crate) next: usize,
     killed_at: Option<Moment>,
 }
 
@@ -90,52 +93,6 @@ impl Course {
             self.next += 1;
             self.act(scene, act)?;
             self.struck_at.get_or_insert_with(Moment::now);
-        }
-        Ok(())
-    }
-
-    /// Does wrong what the product must not.
-    fn plant(&mut self, scene: &mut Scene<'_>) -> Result<(), Trouble> {
-        let held_by_foreigner = self.taken_by.is_some() || scene.plan.fault == Fault::Stolen;
-        match scene.house.plant {
-            Plant::StraySignal if self.struck_at.is_some() => scene.innocents.disturb(),
-            Plant::TouchedKey if held_by_foreigner && self.redis_is_up => {
-                let touch = ["PEXPIRE", KEY, FOREIGN_TTL];
-                scene.server.redis.try_query::<i64>(&touch).map_err(|error| broken(&error))?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn act(&mut self, scene: &mut Scene<'_>, act: Act) -> Result<(), Trouble> {
-        if self.next <= 3 || self.next == scene.plan.steps.len() {
-            scene.tell(format!("{act:?}"));
-        }
-        match act {
-            Act::Signal(who, signal) => scene.signal(who, signal),
-            Act::Network(mode) => scene.proxy.as_ref().expect("planned with a proxy").set(mode),
-            Act::RedisStop => {
-                scene.server.pause();
-                self.redis_is_up = false;
-            }
-            Act::RedisCont => {
-                scene.server.resume();
-                self.redis_is_up = true;
-            }
-            Act::RedisKill => {
-                scene.server.kill();
-                self.redis_is_up = false;
-            }
-            Act::Steal | Act::Delete => {
-                let set = ["SET", KEY, FOREIGN, "PX", FOREIGN_TTL];
-                let words = if matches!(act, Act::Steal) { &set[..] } else { &["DEL", KEY] };
-                scene.server.redis.try_query::<redis::Value>(words).map_err(|error| broken(&error))?;
-                self.broken_by = Some(Moment::now());
-            }
-        }
-        if matches!(act, Act::Signal(_, Signal::SIGCONT)) {
-            self.resumed_by = Some(Moment::now());
         }
         Ok(())
     }

@@ -58,6 +58,7 @@ mod roles;
 mod scene;
 mod settings;
 mod story;
+mod strike;
 #[allow(dead_code, unused_imports)] // The tests use all of it.
 #[path = "../support/mod.rs"]
 mod support;

@@ -57,9 +57,10 @@ impl Drop for Watch {
     }
 }
 
-/// How long a thread that only watches for stand-stills sleeps, and the delay that it takes for one.
+/// How long a thread that only watches for stand-stills sleeps, and the delay that it takes for one: a
+/// few milliseconds are everyday life on a busy machine.
 const NAP: Duration = Duration::from_millis(2);
-const STALL: Duration = Duration::from_millis(4);
+const STALL: Duration = Duration::from_millis(10);
 
 /// Notes when the machine stood still: when a thread that only sleeps was not woken in time. A guard
 /// cannot be quicker than the machine that it runs on; how much of a delay was the machine's own is
@@ -71,12 +72,13 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    /// Starts to look, with as many threads as there are processors: each has its own queue.
+    /// Starts to look, with a thread on each processor: each has a queue of its own.
     pub(crate) fn start() -> Arc<Self> {
         let stalls = Arc::new(Self::default());
-        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+        for processor in 0..thread::available_parallelism().map_or(1, NonZero::get) {
             let noted = Arc::clone(&stalls);
             thread::spawn(move || {
+                stay_on(processor);
                 loop {
                     let due = Moment::now() + NAP;
                     thread::sleep(NAP);
@@ -109,5 +111,15 @@ impl Stalls {
     /// How long the machine stood still in this time.
     pub(crate) fn total(&self, from: Moment, to: Moment) -> Span {
         Span(self.between(from, to).into_iter().map(|(_, length)| length.0).sum())
+    }
+}
+
+/// Binds this thread to one processor (where that is refused, to none).
+fn stay_on(processor: usize) {
+    // SAFETY: a cpu_set_t is plain data, for which all zeroes is the empty set; the call reads it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
 }
