@@ -20,6 +20,8 @@ struct Row {
     trials: u64,
     violations: u64,
     uncertain: u64,
+    /// The fault came before the job, which then never started.
+    without_job: u64,
     worst: Option<Margin>,
 }
 
@@ -30,6 +32,7 @@ impl Report {
         row.trials += 1;
         row.violations += u64::from(!verdict.violations.is_empty());
         row.uncertain += u64::from(verdict.violations.is_empty() && !verdict.uncertain.is_empty());
+        row.without_job += u64::from(!verdict.had_job);
         let Some(margin) = verdict.margin else { return };
         // Under one fault some trials end by a lease and some by another rule: leases go first.
         let rank = |margin: Margin| (!margin.to_lease_end, margin.at_least);
@@ -53,11 +56,14 @@ impl Report {
 
     /// The table and the sums.
     pub(crate) fn show(&self) {
-        println!("{:<14}{:>8}{:>12}{:>11}  worst margin", "fault", "trials", "violations", "uncertain");
+        println!("fault           trials  no job  violations  uncertain  worst margin");
         for (fault, row) in &self.rows {
             let worst = row.worst.map_or_else(|| "-".to_owned(), show_margin);
-            let (trials, violations, uncertain) = (row.trials, row.violations, row.uncertain);
-            println!("{:<14}{trials:>8}{violations:>12}{uncertain:>11}  {worst}", fault.name());
+            let Row { trials, without_job, violations, uncertain, .. } = row;
+            println!(
+                "{:<14}{trials:>8}{without_job:>8}{violations:>12}{uncertain:>11}  {worst}",
+                fault.name()
+            );
         }
         let uncertain: u64 = self.rows.values().map(|row| row.uncertain).sum();
         println!(

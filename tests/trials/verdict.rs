@@ -23,6 +23,8 @@ pub(crate) struct Verdict {
     pub(crate) violations: Vec<String>,
     /// What might have been.
     pub(crate) uncertain: Vec<String>,
+    /// A process of the job was ever seen.
+    pub(crate) had_job: bool,
     /// From the death of the job to the limit, when there was a job and both are known.
     pub(crate) margin: Option<Margin>,
     /// What happened, for the reader of a violation.
@@ -42,8 +44,14 @@ pub(crate) struct Margin {
 pub(crate) fn try_out(scene: &mut Scene<'_>) -> Result<Verdict, Trouble> {
     let course = Course::run(scene)?;
     let fault = scene.plan.fault;
-    let mut verdict =
-        Verdict { fault, violations: Vec::new(), uncertain: Vec::new(), margin: None, story: String::new() };
+    let mut verdict = Verdict {
+        fault,
+        violations: Vec::new(),
+        uncertain: Vec::new(),
+        had_job: scene.tree.alive_at().is_some(),
+        margin: None,
+        story: String::new(),
+    };
     let lease_end = course.lease_end(scene);
     scene.house.census.wait_for_reading_after(Moment::now());
     verdict.judge_life(scene, &course, lease_end);
@@ -86,8 +94,9 @@ impl Verdict {
                 let at_least = limit.nominal.since(dead_by);
                 self.margin = Some(Margin { at_least, to_lease_end: limit.is_lease_end });
                 if at_least < Span(0) && alive_at <= limit.certain {
-                    let known = format!("seen alive {} before it", limit.nominal.since(alive_at));
-                    self.uncertain.push(format!("dead only {at_least} before {}, {known}", limit.what));
+                    let (late, early) = (dead_by.since(limit.nominal), limit.nominal.since(alive_at));
+                    let known = format!("seen dead {late} after {}, and alive {early} before it", limit.what);
+                    self.uncertain.push(known);
                 }
             }
             None if alive_at <= limit.certain => {
@@ -122,7 +131,7 @@ impl Verdict {
         }
         scene.signal(Who::WrapperThenGuard, Signal::SIGCONT);
         // Without a job it waits for a lock that is another's now, as long as it takes.
-        let had_job = scene.tree.alive_at().is_some();
+        let had_job = self.had_job;
         let ended = scene.wait_until("", SOON, |scene| !had_job || scene.wrapper_status().is_some());
         match ended {
             Err(Trouble::Broken(_)) => self.violations.push("the wrapper does not end".into()),
