@@ -4,7 +4,7 @@
 //! the keeper notes leases and the guard reads them; the bell, which the keeper rings when the main
 //! thread should look; and this order, which never releases a lock whose job is still there.
 
-use crate::child::{Cause, JobStatus, Policy, Prepared, Signals, Terminal};
+use crate::child::{Cause, JobStatus, Policy, Prepared, Signals, StartError, Terminal};
 use crate::cli::RunArgs;
 use crate::clock::BootTime;
 use crate::config::{Loudness, RunConfig};
@@ -36,13 +36,9 @@ pub fn run(args: &RunArgs) -> Result<Ending> {
     let (argv, guarded) = (std::mem::take(&mut config.argv), config.guarded);
     let mut signals = Signals::install().context("cannot receive signals")?;
     // The guard is forked while the first request is on its way: with one thread, and at no cost.
-    let mut prepared = None;
-    let held = take_lock(&mut config, &mut signals, &mut || {
-        if prepared.is_none() {
-            prepared = Some(Prepared::new(&argv, policy, guarded));
-        }
-    });
-    match (held, prepared) {
+    let mut preparing = Preparing { argv, policy, guarded, prepared: None };
+    let held = take_lock(&mut config, &mut signals, &mut preparing);
+    match (held, preparing.prepared) {
         (Err(ending), _) => Ok(ending),
         (Ok(held), Some(Ok(prepared))) => {
             under_lock(config, &held, prepared, &mut signals, terminal.as_ref())
@@ -57,18 +53,18 @@ pub fn run(args: &RunArgs) -> Result<Ending> {
     }
 }
 
-/// Takes the lock, or says how to end without it. `prepare` is called when there is time for it, at least
-/// once, before anything is said.
+/// Takes the lock, or says how to end without it. The job is prepared when there is time for it, before
+/// anything is said.
 fn take_lock(
     config: &mut RunConfig,
     signals: &mut Signals,
-    prepare: &mut dyn FnMut(),
+    preparing: &mut Preparing,
 ) -> std::result::Result<Held, Ending> {
     let want = &config.want;
     let address = config.node.address().to_string();
     let mut waiting =
         Waiting::new(&want.key, address.clone(), config.default_url, want.patience, config.loudness);
-    let mut until_signal = UntilSignal { prepare: Some(prepare), ..UntilSignal::new(signals, 1) };
+    let mut until_signal = UntilSignal { preparing: Some(preparing), ..UntilSignal::new(signals, 1) };
     let outcome = acquire(&mut config.node, want, &mut until_signal, &mut |progress: Progress<'_>| {
         waiting.hear(&progress);
     });
@@ -151,6 +147,9 @@ fn under_lock(
     if let (Some(JobStatus::Killed(_)), Some(terminal)) = (end.status, terminal) {
         terminal.restore();
     }
+    if loudness == Loudness::Verbose && end.cause == Cause::Itself {
+        story.tell_left_behind(job.left_behind());
+    }
     // The tree is at its end; what lives on may. The guard goes while the release is under way.
     let dismissed = job.dismiss();
     let released = match teller.keeper.stop() {
@@ -189,6 +188,22 @@ fn environment(key: &Key, held: &Held, timing: &Timing) -> Result<Vec<CString>> 
     Ok(entries.into_iter().map(entry).collect::<std::result::Result<_, _>>()?)
 }
 
+/// The job to be, and what it takes to make it ready.
+struct Preparing {
+    argv: Vec<CString>,
+    policy: Policy,
+    guarded: bool,
+    prepared: Option<std::result::Result<Prepared, StartError>>,
+}
+
+impl Preparing {
+    fn prepare(&mut self) {
+        if self.prepared.is_none() {
+            self.prepared = Some(Prepared::new(&self.argv, self.policy, self.guarded));
+        }
+    }
+}
+
 /// Interrupts when enough signals have come that should end this process.
 struct UntilSignal<'a> {
     signals: &'a mut Signals,
@@ -196,12 +211,12 @@ struct UntilSignal<'a> {
     patience: u32,
     last: Option<i32>,
     /// What is to be done while waiting.
-    prepare: Option<&'a mut dyn FnMut()>,
+    preparing: Option<&'a mut Preparing>,
 }
 
 impl<'a> UntilSignal<'a> {
     fn new(signals: &'a mut Signals, patience: u32) -> Self {
-        Self { signals, patience, last: None, prepare: None }
+        Self { signals, patience, last: None, preparing: None }
     }
 }
 
@@ -215,12 +230,18 @@ impl Interrupt for UntilSignal<'_> {
             self.last = Some(signal);
             self.patience = self.patience.saturating_sub(1);
         }
+        if self.signals.child_changed()
+            && let Some(Some(Ok(prepared))) =
+                self.preparing.as_ref().map(|preparing| preparing.prepared.as_ref())
+        {
+            prepared.reap_orphans();
+        }
         self.patience == 0
     }
 
     fn idle(&mut self) {
-        if let Some(prepare) = &mut self.prepare {
-            prepare();
+        if let Some(preparing) = &mut self.preparing {
+            preparing.prepare();
         }
     }
 }

@@ -144,6 +144,14 @@ impl Story {
         }
     }
 
+    /// A job may start a daemon; flock(1) would keep the lock for it.
+    pub(crate) fn tell_left_behind(&self, count: usize) {
+        if count > 0 {
+            let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+            say(&format!("{} left {processes} behind, which live on without the lock", self.program()));
+        }
+    }
+
     fn tell_released(&self, released: Option<&Released>) {
         let shared = &self.shared;
         match released {

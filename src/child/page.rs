@@ -25,6 +25,7 @@ pub(super) struct Fields {
     term_sent: AtomicU32,
     lease_killed: AtomicU32,
     rounds: AtomicU32,
+    leftovers_killed_at: AtomicU64,
     job: AtomicI32,
     exec_error: AtomicI32,
     fork_error: AtomicI32,
@@ -168,7 +169,19 @@ impl Page {
         self.term_sent() || self.fields().lease_killed.load(Ordering::SeqCst) == 1
     }
 
-    /// One more round of killing has begun: whoever does it is at work.
+    /// What a stopped leader left of its group got its KILL.
+    pub(super) fn note_leftovers_killed(self, at: BootTime) {
+        let (first, order) = (at.nanos(), Ordering::SeqCst);
+        let _ = self.fields().leftovers_killed_at.compare_exchange(0, first, order, order);
+    }
+
+    /// When it first got it.
+    pub(super) fn leftovers_killed_at(self) -> Option<BootTime> {
+        let at = self.fields().leftovers_killed_at.load(Ordering::SeqCst);
+        (at != 0).then(|| BootTime::from_nanos(at))
+    }
+
+    /// One more round of killing is done: whoever does it is at work.
     pub(super) fn count_round(self) {
         self.fields().rounds.fetch_add(1, Ordering::SeqCst);
     }

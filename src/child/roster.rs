@@ -15,8 +15,8 @@ use crate::clock::BootTime;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// How long a reading is taken to last before the first one was measured.
-const FIRST_READING: Duration = Duration::from_millis(5);
+/// How long before a deadline the first reading is begun. Readings of 60 ms were seen on a busy machine.
+const EARLY: Duration = Duration::from_millis(150);
 
 /// A process of the job.
 struct Member {
@@ -83,8 +83,12 @@ impl Roster {
     /// Whether there is anybody besides `leader`, or may be. One that is just exiting counts: it runs no
     /// code any more, but its children are not ours yet.
     pub(super) fn may_have_more_than(&self, leader: i32) -> bool {
-        self.reaped
-            || self.members.iter().any(|member| !member.process.zombie && member.process.pid != leader)
+        self.reaped || self.living_besides(leader) > 0
+    }
+
+    /// How many are alive besides `leader`.
+    pub(super) fn living_besides(&self, leader: i32) -> usize {
+        self.members.iter().filter(|member| !member.process.zombie && member.process.pid != leader).count()
     }
 
     /// Sends `signal` to all, except to the members of a group that has got it already.
@@ -109,46 +113,58 @@ impl Roster {
     }
 }
 
-/// A roster that is made shortly before it is needed, because making it takes time.
+/// A roster that is made before it is needed, because making it takes time, and how much time depends on
+/// how busy the machine is: once early, and again when the deadline is as near as readings allow.
 pub(super) struct Readiness {
     /// How long the last one took to make.
     reading: Duration,
-    /// For which deadline it is.
-    ready: Option<(BootTime, Roster)>,
+    ready: Ready,
+}
+
+enum Ready {
+    Nothing,
+    Early { deadline: BootTime, roster: Roster },
+    Fresh { deadline: BootTime, roster: Roster },
 }
 
 impl Readiness {
     pub(super) const fn new() -> Self {
-        Self { reading: FIRST_READING, ready: None }
+        Self { reading: Duration::ZERO, ready: Ready::Nothing }
     }
 
     /// Makes the roster for `deadline` when its time has come. Gives the next moment to come back.
     pub(super) fn make(&mut self, deadline: BootTime, gather: impl FnOnce() -> Roster) -> BootTime {
-        if self.ready.as_ref().is_some_and(|(meant, _)| *meant == deadline) {
-            return deadline;
-        }
-        // The lease was extended since.
-        self.ready = None;
-        // Readings vary, and so does the time until this process gets to run.
-        let begin = deadline - self.reading * 3;
-        if BootTime::now() < begin {
+        let fresh_at = deadline - self.reading * 3;
+        let begin = match &self.ready {
+            Ready::Fresh { deadline: meant, .. } if *meant == deadline => return deadline,
+            Ready::Early { deadline: meant, .. } if *meant == deadline => fresh_at,
+            // Nothing, or the lease was extended since.
+            _ => fresh_at.min(deadline - EARLY),
+        };
+        let now = BootTime::now();
+        if now < begin {
             return begin;
         }
-        let roster = self.measured(gather);
-        self.ready = Some((deadline, roster));
+        let roster = gather();
+        self.took(BootTime::now().after(now));
+        if now < fresh_at {
+            self.ready = Ready::Early { deadline, roster };
+            return deadline - self.reading * 3;
+        }
+        self.ready = Ready::Fresh { deadline, roster };
         deadline
     }
 
     /// What was made ready, if anything was.
     pub(super) fn take(&mut self) -> Option<Roster> {
-        self.ready.take().map(|(_, roster)| roster)
+        match std::mem::replace(&mut self.ready, Ready::Nothing) {
+            Ready::Nothing => None,
+            Ready::Early { roster, .. } | Ready::Fresh { roster, .. } => Some(roster),
+        }
     }
 
-    /// Makes a roster now, and notes how long that takes.
-    pub(super) fn measured(&mut self, gather: impl FnOnce() -> Roster) -> Roster {
-        let began = BootTime::now();
-        let roster = gather();
-        self.reading = BootTime::now().after(began);
-        roster
+    /// Notes how long a reading took.
+    pub(super) const fn took(&mut self, reading: Duration) {
+        self.reading = reading;
     }
 }

@@ -21,6 +21,7 @@ const NEVER_CAUGHT: [i32; 8] =
 /// The signals of this process.
 pub struct Signals {
     descriptor: SignalFd,
+    child_changed: bool,
 }
 
 /// A signal that arrived.
@@ -54,7 +55,7 @@ impl Signals {
         let mask = RawMask::all_but(&open);
         mask.install();
         let descriptor = SignalFd::with_flags(&mask.set(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        Ok(Self { descriptor })
+        Ok(Self { descriptor, child_changed: false })
     }
 
     /// Readable when something has arrived.
@@ -74,6 +75,7 @@ impl Signals {
     /// that it should die of.
     pub fn deadly(&mut self) -> Option<i32> {
         while let Some(arrived) = self.take() {
+            self.child_changed |= arrived.signal == libc::SIGCHLD;
             match default_action(arrived.signal) {
                 // Our own write to a closed pipe is no signal from anybody.
                 DefaultAction::Terminate if arrived.is_ours() => {}
@@ -83,6 +85,13 @@ impl Signals {
             }
         }
         None
+    }
+}
+
+impl Signals {
+    /// Whether [`Self::deadly`] has seen that a child changed, since the last call.
+    pub fn child_changed(&mut self) -> bool {
+        std::mem::take(&mut self.child_changed)
     }
 }
 

@@ -60,6 +60,22 @@ impl Prepared {
         Ok(Self { page, policy, recipe, guard, before })
     }
 
+    /// While there is no job: reaps orphans that came to us, as they do to the init of a container. Not the
+    /// guard, and not the children that the caller had.
+    pub fn reap_orphans(&self) {
+        let me = getpid().as_raw();
+        let guard = self.guard.as_ref().map(|guard| guard.pid);
+        for process in tree::all() {
+            if process.parent == me
+                && process.zombie
+                && Some(process.pid) != guard
+                && !self.before.contains(&process.pid)
+            {
+                sys::reap_child(process.pid);
+            }
+        }
+    }
+
     /// The page on which leases are noted.
     #[must_use]
     pub const fn page(&self) -> Page {

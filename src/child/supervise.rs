@@ -24,7 +24,7 @@ use std::time::Duration;
 /// How long after its KILL a job may take to disappear before we stop waiting for it.
 const UNDYING: Duration = Duration::from_secs(2);
 
-/// How long a guard that is killing may take between two rounds.
+/// How long a guard that is late may take for a round before it is taken to hang.
 const PROGRESS: Duration = Duration::from_millis(200);
 
 /// Who listens to what happens on the way. Called between two steps of the loop.
@@ -111,9 +111,9 @@ impl Dismissed {
 
 /// The deadline has passed and something of the job is still there.
 struct Overdue {
-    /// When we saw that, or saw the guard at work.
-    since: BootTime,
-    /// How many rounds of killing the guard had begun by then.
+    /// When we saw that, or saw that the guard had got on.
+    progress_at: BootTime,
+    /// How many rounds of killing the guard had done by then.
     rounds: u32,
 }
 
@@ -178,6 +178,16 @@ impl Job {
         }
     }
 
+    /// How many processes the leader has left behind. Reads all of `/proc`.
+    #[must_use]
+    pub fn left_behind(&self) -> usize {
+        match &self.parent {
+            Parent::Guard { guard, .. } => Roster::gather(guard.pid, self.page.job(), |_| true),
+            Parent::Us(warden) => warden.roster(),
+        }
+        .living_besides(self.page.job())
+    }
+
     /// The run is over: the guard may end. What comes of that is waited for with
     /// [`Dismissed::wait`], so that both have something to do meanwhile.
     #[must_use]
@@ -210,10 +220,13 @@ impl Job {
             self.poke();
         }
         self.take_signals(signals, terminal);
-        let next = match &mut self.parent {
+        let mut next = match &mut self.parent {
             Parent::Us(warden) => warden.step(),
             Parent::Guard { .. } => self.second_line(),
         };
+        if let Some(killed_at) = self.page.leftovers_killed_at() {
+            next = next.min(killed_at + UNDYING);
+        }
         // Here we may stand still for long; what the page says is read after it.
         self.stop_with_the_job();
         if self.page.term_sent() && !self.told_of_term {
@@ -272,8 +285,10 @@ impl Job {
 
     /// Killed long ago and still there (state D, a frozen control group): waiting changes nothing.
     fn is_undying(&self) -> bool {
-        let limit = self.page.deadline() + UNDYING;
-        self.page.lease_ended_it() && !self.page.is_settled() && BootTime::now() >= limit
+        let now = BootTime::now();
+        let lease = self.page.lease_ended_it() && now >= self.page.deadline() + UNDYING;
+        let leftovers = self.page.leftovers_killed_at().is_some_and(|at| now >= at + UNDYING);
+        (lease || leftovers) && !self.page.is_settled()
     }
 
     /// What this process does itself about a lease that ended, besides the guard.
@@ -311,7 +326,7 @@ impl Job {
     fn kill_too(&mut self, guard: i32, now: BootTime) -> BootTime {
         let rounds = self.page.rounds();
         let Some(overdue) = &mut self.overdue else {
-            self.overdue = Some(Overdue { since: now, rounds });
+            self.overdue = Some(Overdue { progress_at: now, rounds });
             self.page.note_lease_kill();
             self.kill_leader();
             if let Some(roster) = self.readiness.take() {
@@ -321,16 +336,13 @@ impl Job {
             return now + self.policy.half_margin;
         };
         if rounds != std::mem::replace(&mut overdue.rounds, rounds) {
-            // It is at work.
-            overdue.since = now;
-            return now + PROGRESS;
+            overdue.progress_at = now;
         }
-        if now >= overdue.since + PROGRESS {
+        if now >= overdue.progress_at + PROGRESS {
             // With the guard dead, the tree comes to us.
             sys::send(guard, libc::SIGKILL);
-        } else if now >= overdue.since + self.policy.half_margin {
-            Roster::gather(guard, self.page.job(), |_| true).kill();
         }
+        Roster::gather(guard, self.page.job(), |_| true).kill();
         now + self.policy.half_margin
     }
 

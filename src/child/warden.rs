@@ -140,7 +140,6 @@ impl Warden {
     fn kill_tree(&mut self) -> BootTime {
         self.page.demand(Demand::Tree);
         self.page.note_lease_kill();
-        self.page.count_round();
         if self.has_group() {
             sys::send(-self.leader, libc::SIGKILL);
         }
@@ -152,13 +151,21 @@ impl Warden {
         if self.ended_at.is_some() && !roster.may_have_more_than(self.leader) {
             self.page.settle(Demand::Tree);
         }
+        self.page.count_round();
         self.kill_round = (self.kill_round * 2).min(KILL_ROUND.1);
         BootTime::now() + self.kill_round
     }
 
+    /// All that there is of the job now.
+    pub(super) fn roster(&self) -> Roster {
+        Roster::gather(self.me, self.leader, |process| self.bystanders.are_not(process, self.leader))
+    }
+
     fn gather(&mut self) -> Roster {
-        let (me, leader, bystanders) = (self.me, self.leader, &self.bystanders);
-        self.readiness.measured(|| Roster::gather(me, leader, |process| bystanders.are_not(process, leader)))
+        let began = BootTime::now();
+        let roster = self.roster();
+        self.readiness.took(BootTime::now().after(began));
+        roster
     }
 
     /// Whether the end of the lease ends the job.
@@ -181,6 +188,7 @@ impl Warden {
         }
         let limit = ended_at + self.policy.kill_after;
         if now >= limit {
+            self.page.note_leftovers_killed(now);
             for process in &left {
                 self.kill_member(process);
             }
