@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// How long before a deadline the first reading is begun. Readings of 60 ms were seen on a busy machine.
-const EARLY: Duration = Duration::from_millis(150);
+const EARLY: Duration = Duration::from_millis(250);
 
 /// A process of the job.
 struct Member {
@@ -39,8 +39,22 @@ impl Roster {
     /// from children for which `is_jobs` holds. Reaps zombies among this process's children, except
     /// `leader`.
     pub(super) fn gather(parent: i32, leader: i32, is_jobs: impl Fn(&Process) -> bool) -> Self {
+        Self::find(parent, leader, tree::all(), is_jobs)
+    }
+
+    /// [`Self::gather`], unless that would take until `limit`.
+    pub(super) fn gather_before(
+        limit: BootTime,
+        parent: i32,
+        leader: i32,
+        is_jobs: impl Fn(&Process) -> bool,
+    ) -> Option<Self> {
+        Some(Self::find(parent, leader, tree::all_before(limit)?, is_jobs))
+    }
+
+    fn find(parent: i32, leader: i32, all: Vec<Process>, is_jobs: impl Fn(&Process) -> bool) -> Self {
         let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
-        for process in tree::all() {
+        for process in all {
             children.entry(process.parent).or_default().push(process);
         }
         let mut roster = Self { parent, members: Vec::new(), reaped: false };
@@ -118,26 +132,34 @@ impl Roster {
 pub(super) struct Readiness {
     /// How long the last one took to make.
     reading: Duration,
+    roster: Option<Roster>,
+    /// For which deadline it was read, and how near to it.
     ready: Ready,
 }
 
 enum Ready {
     Nothing,
-    Early { deadline: BootTime, roster: Roster },
-    Fresh { deadline: BootTime, roster: Roster },
+    Early { deadline: BootTime },
+    Fresh { deadline: BootTime },
 }
 
 impl Readiness {
     pub(super) const fn new() -> Self {
-        Self { reading: Duration::ZERO, ready: Ready::Nothing }
+        Self { reading: Duration::ZERO, roster: None, ready: Ready::Nothing }
     }
 
-    /// Makes the roster for `deadline` when its time has come. Gives the next moment to come back.
-    pub(super) fn make(&mut self, deadline: BootTime, gather: impl FnOnce() -> Roster) -> BootTime {
+    /// Makes the roster for `deadline` when its time has come. `gather` gives up at the moment that it
+    /// gets: what is due at the deadline must not wait for a reading; what was read before then stands.
+    /// Gives the next moment to come back.
+    pub(super) fn make(
+        &mut self,
+        deadline: BootTime,
+        gather: impl FnOnce(BootTime) -> Option<Roster>,
+    ) -> BootTime {
         let fresh_at = deadline - self.reading * 3;
         let begin = match &self.ready {
-            Ready::Fresh { deadline: meant, .. } if *meant == deadline => return deadline,
-            Ready::Early { deadline: meant, .. } if *meant == deadline => fresh_at,
+            Ready::Fresh { deadline: meant } if *meant == deadline => return deadline,
+            Ready::Early { deadline: meant } if *meant == deadline => fresh_at,
             // Nothing, or the lease was extended since.
             _ => fresh_at.min(deadline - EARLY),
         };
@@ -145,22 +167,27 @@ impl Readiness {
         if now < begin {
             return begin;
         }
-        let roster = gather();
+        if let Some(roster) = gather(deadline) {
+            self.roster = Some(roster);
+        }
         self.took(BootTime::now().after(now));
         if now < fresh_at {
-            self.ready = Ready::Early { deadline, roster };
+            self.ready = Ready::Early { deadline };
             return deadline - self.reading * 3;
         }
-        self.ready = Ready::Fresh { deadline, roster };
+        self.ready = Ready::Fresh { deadline };
         deadline
     }
 
-    /// What was made ready, if anything was.
+    /// What was read last, if anything was: an old one lacks only what was forked since.
     pub(super) fn take(&mut self) -> Option<Roster> {
-        match std::mem::replace(&mut self.ready, Ready::Nothing) {
-            Ready::Nothing => None,
-            Ready::Early { roster, .. } | Ready::Fresh { roster, .. } => Some(roster),
-        }
+        self.ready = Ready::Nothing;
+        self.roster.take()
+    }
+
+    /// Keeps a roster that was read for another reason.
+    pub(super) fn keep(&mut self, roster: Roster) {
+        self.roster = Some(roster);
     }
 
     /// Notes how long a reading took.

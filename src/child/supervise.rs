@@ -310,7 +310,8 @@ impl Job {
         }
         self.overdue = None;
         let (guard_pid, leader) = (guard.pid, self.page.job());
-        let next = self.readiness.make(deadline, || Roster::gather(guard_pid, leader, |_| true));
+        let next =
+            self.readiness.make(deadline, |limit| Roster::gather_before(limit, guard_pid, leader, |_| true));
         if now < term_at {
             return next.min(term_at);
         }
@@ -327,6 +328,7 @@ impl Job {
         let rounds = self.page.rounds();
         let Some(overdue) = &mut self.overdue else {
             self.overdue = Some(Overdue { progress_at: now, rounds });
+            self.page.demand(Demand::Tree);
             self.page.note_lease_kill();
             self.kill_leader();
             if let Some(roster) = self.readiness.take() {

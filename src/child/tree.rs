@@ -2,6 +2,7 @@
 //!
 //! `/proc/PID/task/PID/children` would be cheaper but is missing from many kernels.
 
+use crate::clock::BootTime;
 use std::fs::{self, File};
 use std::io::Read;
 
@@ -29,9 +30,21 @@ impl Process {
 
 /// All processes that can be seen.
 pub(super) fn all() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter_map(Process::read).collect()
+    all_before(BootTime::NEVER).unwrap_or_default()
+}
+
+/// All processes that can be seen; `None` when that would take until `limit`. On a busy machine a reading
+/// of 5 ms of work was seen to take 190 ms.
+pub(super) fn all_before(limit: BootTime) -> Option<Vec<Process>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        found.extend(pid.and_then(Process::read));
+        if BootTime::now() >= limit {
+            return None;
+        }
+    }
+    Some(found)
 }
 
 /// The fields behind the name, which may itself contain spaces and parentheses.

@@ -127,11 +127,10 @@ impl Warden {
         if now >= deadline {
             return self.kill_tree();
         }
-        let (me, leader) = (self.me, self.leader);
-        let bystanders = &self.bystanders;
-        let next = self
-            .readiness
-            .make(deadline, || Roster::gather(me, leader, |process| bystanders.are_not(process, leader)));
+        let (me, leader, bystanders) = (self.me, self.leader, &self.bystanders);
+        let next = self.readiness.make(deadline, |limit| {
+            Roster::gather_before(limit, me, leader, |process| bystanders.are_not(process, leader))
+        });
         if self.page.term_sent() { next } else { next.min(term_at) }
     }
 
@@ -269,6 +268,7 @@ impl Warden {
             }
             roster.send(signal, group);
         }
+        self.readiness.keep(roster);
     }
 
     /// KILL to what is left of the group.
