@@ -83,10 +83,11 @@ impl Roster {
         let Some(process) = Process::read(found.pid) else { return };
         let parent_stands = match parent {
             None => process.parent == self.parent,
-            // Orphaned meanwhile: it came to us, or will be met in the next reading.
             Some(parent) => {
                 let parent = &self.members[parent];
-                process.parent == parent.process.pid && parent.pin.as_ref().is_some_and(Pin::lives)
+                let stands = parent.pin.as_ref().is_some_and(Pin::lives);
+                // Or its parent died since, and it has come up to where the job's orphans come.
+                process.parent == parent.process.pid && stands || process.parent == self.parent
             }
         };
         if parent_stands {

@@ -260,12 +260,15 @@ impl Warden {
     /// The TERM of a lease that ends, and CONT so that what is stopped can act on it: to the group, and to
     /// all that has left it.
     fn terminate(&mut self) {
-        let roster = self.gather();
         let group = self.has_group().then_some(self.leader);
+        // The group needs no reading, and does not wait for one.
         for signal in [self.policy.term_signal, libc::SIGCONT] {
             if let Some(group) = group {
                 sys::send(-group, signal);
             }
+        }
+        let roster = self.gather();
+        for signal in [self.policy.term_signal, libc::SIGCONT] {
             roster.send(signal, group);
         }
         self.readiness.keep(roster);
