@@ -12,8 +12,10 @@
 //! - a pause shorter than the lease, and a stopped guard, end nothing;
 //! - wrapper and guard end too.
 //!
-//! Wrapper and guard killed in one instant is a documented hole and not drawn. Both *stopped* past
-//! the lease's end leaves nobody who could act either: then the job must be dead when they go on.
+//! Documented holes are not drawn: wrapper and guard killed in one instant; the guard killed while the
+//! wrapper had children before and a process of the job has left its group and its environment. Both
+//! *stopped* past the lease's end leaves nobody who could act either: then the job must be dead at once
+//! when they go on.
 //!
 //! # Use
 //!

@@ -72,7 +72,15 @@ impl Plan {
             plan.delay = rng.length(Duration::ZERO..Duration::from_millis(25));
         }
         plan.draw_steps(&mut rng);
+        plan.had_child &= !plan.hides_from_the_wrapper();
         plan
+    }
+
+    /// When the guard alone is killed and the wrapper had children before, what has left both its group
+    /// and its environment cannot be told from an orphan of others: a documented hole.
+    fn hides_from_the_wrapper(&self) -> bool {
+        let job = self.job;
+        self.fault == Fault::GuardKill && job.bare && matches!(job.shape, "daemon" | "dynasty")
     }
 
     fn draw_steps(&mut self, rng: &mut Rng) {
