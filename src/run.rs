@@ -36,7 +36,8 @@ pub fn run(args: &RunArgs) -> Result<Ending> {
     let (argv, guarded) = (std::mem::take(&mut config.argv), config.guarded);
     let mut signals = Signals::install().context("cannot receive signals")?;
     // The guard is forked while the first request is on its way: with one thread, and at no cost.
-    let mut preparing = Preparing { argv, policy, guarded, prepared: None };
+    let room = room_for_additions(&config.want.key);
+    let mut preparing = Preparing { argv, policy, guarded, room, prepared: None };
     let held = take_lock(&mut config, &mut signals, &mut preparing);
     match (held, preparing.prepared) {
         (Err(ending), _) => Ok(ending),
@@ -133,7 +134,7 @@ fn under_lock(
     let started = BootTime::now();
     let additions = environment(&want.key, held, &want.timing)?;
     let mark = [b"REDLOCK_RUN_TOKEN=", held.value.token().to_string().as_bytes()].concat();
-    let mut job = match prepared.start(additions, &mark) {
+    let mut job = match prepared.start(&additions, &mark) {
         Ok(job) => job,
         Err(error) => {
             release(&mut node, &want.key, &held.value, &mut UntilSignal::new(signals, 2));
@@ -165,10 +166,21 @@ fn under_lock(
     Ok(story.ending(end, released.as_ref()))
 }
 
+/// The tokens of the runs around this one, as they are found in the environment.
+fn outer_tokens() -> Vec<u8> {
+    std::env::var_os("REDLOCK_RUN_HELD").unwrap_or_default().into_encoded_bytes()
+}
+
+/// Bytes for [`environment`]: the key, the outer tokens, and less than 512 for names, our token (twice)
+/// and the numbers.
+fn room_for_additions(key: &Key) -> usize {
+    key.as_bytes().len() + outer_tokens().len() + 512
+}
+
 /// What the job finds in its environment besides the caller's.
 fn environment(key: &Key, held: &Held, timing: &Timing) -> Result<Vec<CString>> {
     let token = held.value.token().to_string();
-    let mut tokens = std::env::var_os("REDLOCK_RUN_HELD").unwrap_or_default().into_encoded_bytes();
+    let mut tokens = outer_tokens();
     if !tokens.is_empty() {
         tokens.push(b' ');
     }
@@ -193,13 +205,15 @@ struct Preparing {
     argv: Vec<CString>,
     policy: Policy,
     guarded: bool,
+    /// Bytes that the additions to the environment will need at most.
+    room: usize,
     prepared: Option<std::result::Result<Prepared, StartError>>,
 }
 
 impl Preparing {
     fn prepare(&mut self) {
         if self.prepared.is_none() {
-            self.prepared = Some(Prepared::new(&self.argv, self.policy, self.guarded));
+            self.prepared = Some(Prepared::new(&self.argv, self.policy, self.guarded, self.room));
         }
     }
 }

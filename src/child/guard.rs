@@ -6,7 +6,7 @@
 //! discarded), all signals blocked, and a name of its own (`killall -9 redlock-run` spares it).
 
 use super::page::{Page, Standing};
-use super::spawn::{Policy, Recipe, spawn};
+use super::spawn::{Policy, spawn};
 use super::sys::{self, Alarm};
 use super::warden::{Bystanders, Warden};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,7 +20,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
-/// Messages to the guard: look at the page; the run is over.
+/// Messages to the guard: start the job; look at the page; the run is over.
+const GO: u8 = b'G';
 const LOOK: u8 = b'L';
 const END: u8 = b'E';
 
@@ -32,14 +33,14 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Forks the guard.
-    pub(super) fn start(page: Page, policy: Policy, recipe: &Recipe) -> nix::Result<Self> {
+    pub(super) fn start(page: Page, policy: Policy, argv: &[CString]) -> nix::Result<Self> {
         let (ours, theirs) =
             UnixStream::pair().map_err(|error| nix::Error::from_raw(error.raw_os_error().unwrap_or(0)))?;
         let shared_group = getpgrp();
         match sys::fork_process()? {
             ForkResult::Child => {
                 drop(ours);
-                run(page, policy, recipe, shared_group, theirs)
+                run(page, policy, argv, shared_group, theirs)
             }
             ForkResult::Parent { child } => {
                 let _ = ours.set_nonblocking(true);
@@ -48,15 +49,9 @@ impl Guard {
         }
     }
 
-    /// Tells the guard to start the job with these additions to the environment.
-    pub(super) fn go(&self, additions: &[CString]) {
-        let mut body = Vec::new();
-        for entry in additions {
-            body.extend_from_slice(entry.to_bytes_with_nul());
-        }
-        let mut message = u32::try_from(body.len()).unwrap_or(0).to_ne_bytes().to_vec();
-        message.append(&mut body);
-        self.tell(&message);
+    /// Tells the guard to start the job.
+    pub(super) fn go(&self) {
+        self.tell(&[GO]);
     }
 
     /// Something on the page has changed.
@@ -89,7 +84,7 @@ impl Guard {
 }
 
 /// The guard's whole life.
-fn run(page: Page, policy: Policy, recipe: &Recipe, shared_group: Pid, mut wrapper: UnixStream) -> ! {
+fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrapper: UnixStream) -> ! {
     // Also those that the wrapper leaves open: a fault of our own kills all the same.
     let _ = SigSet::all().thread_set_mask();
     // A connection that the wrapper drops must be closed, not live on here.
@@ -102,9 +97,9 @@ fn run(page: Page, policy: Policy, recipe: &Recipe, shared_group: Pid, mut wrapp
     mask.add(Signal::SIGCHLD);
     let instruments = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .and_then(|children| Ok((children, Alarm::new()?)));
-    let additions = wait_for_go(&mut wrapper);
-    let (Ok((children, alarm)), Some(additions)) = (instruments, additions) else { sys::exit_now(0) };
-    let leader = match spawn(page, recipe, additions, policy.group, shared_group) {
+    let go = wait_for_go(&mut wrapper);
+    let (Ok((children, alarm)), true) = (instruments, go) else { sys::exit_now(0) };
+    let leader = match spawn(page, argv, policy.group, shared_group) {
         Ok(leader) => leader,
         Err(errno) => {
             page.set_fork_error(errno as i32);
@@ -112,7 +107,7 @@ fn run(page: Page, policy: Policy, recipe: &Recipe, shared_group: Pid, mut wrapp
             sys::exit_now(0)
         }
     };
-    notify(&wrapper);
+    // The wrapper is not told: it looks when a signal comes, and would only compete with the job now.
     // The job has its own copies of whatever the caller gave us. Kept open here, they would hold pipes
     // and locks for longer than the job does.
     sys::close_all_but(vec![wrapper.as_raw_fd(), children.as_raw_fd(), alarm.as_fd().as_raw_fd()]);
@@ -122,14 +117,10 @@ fn run(page: Page, policy: Policy, recipe: &Recipe, shared_group: Pid, mut wrapp
     watch(page, warden, wrapper, &children, &alarm)
 }
 
-/// Blocks until the wrapper says go; `None` when it went away instead.
-fn wait_for_go(wrapper: &mut UnixStream) -> Option<Vec<CString>> {
-    let mut length = [0; 4];
-    wrapper.read_exact(&mut length).ok()?;
-    let mut body = vec![0; u32::from_ne_bytes(length) as usize];
-    wrapper.read_exact(&mut body).ok()?;
-    let entries = body.split_inclusive(|byte| *byte == 0);
-    entries.map(|entry| CString::from_vec_with_nul(entry.to_vec()).ok()).collect()
+/// Blocks until the wrapper says go; false when it went away instead.
+fn wait_for_go(wrapper: &mut UnixStream) -> bool {
+    let mut message = [0];
+    wrapper.read_exact(&mut message).is_ok() && message[0] == GO
 }
 
 /// While there is a job.

@@ -8,6 +8,7 @@ use super::status::JobStatus;
 use super::sys::SharedPage;
 use crate::clock::BootTime;
 use crate::lease::Lease;
+use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -73,9 +74,24 @@ impl Demand {
 pub struct Page(SharedPage);
 
 impl Page {
-    /// A fresh page, shared with every process forked from now on.
-    pub(super) fn new() -> nix::Result<Self> {
-        SharedPage::new().map(Self)
+    /// A fresh page, shared with every process forked from now on, with room for `room` bytes of additions
+    /// to the environment.
+    pub(super) fn new(room: usize) -> nix::Result<Self> {
+        SharedPage::new(room).map(Self)
+    }
+
+    /// Leaves the additions to the job's environment (`NAME=value`) here. Before the job may start.
+    pub(super) fn write_additions(self, additions: &[CString]) {
+        self.0.write_text(
+            &additions.iter().flat_map(|entry| entry.to_bytes_with_nul()).copied().collect::<Vec<_>>(),
+        );
+    }
+
+    /// The additions.
+    pub(super) fn additions(&self) -> impl Iterator<Item = &CStr> + Clone {
+        let entries = self.0.text().split_inclusive(|byte| *byte == 0);
+        // Behind the last there are only zeroes.
+        entries.take_while(|entry| entry.len() > 1).filter_map(|entry| CStr::from_bytes_with_nul(entry).ok())
     }
 
     fn fields(&self) -> &Fields {

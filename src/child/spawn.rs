@@ -6,7 +6,7 @@ use super::sys::{self, Strings};
 use crate::clock::BootTime;
 use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::time::Duration;
 
 /// Which process group the job runs in.
@@ -38,42 +38,28 @@ pub struct Policy {
 /// Environment variables of ours that the job must not see.
 const SECRET: &str = "REDLOCK_RUN_PASSWORD";
 
-/// What to execute: made before the lock is asked for.
-pub(super) struct Recipe {
-    argv: Strings,
-    environment: Vec<CString>,
-}
-
-impl Recipe {
-    pub(super) fn new(argv: Vec<CString>) -> Self {
-        Self { argv: Strings::new(argv), environment: sys::raw_environment() }
-    }
-
-    /// The caller's environment with `additions` (`NAME=value`) and without our secret.
-    fn environment(&self, additions: Vec<CString>) -> Strings {
-        let name = |entry: &CString| {
-            entry.to_bytes().split(|byte| *byte == b'=').next().unwrap_or_default().to_vec()
-        };
-        let replaced: Vec<Vec<u8>> = additions.iter().map(name).chain([SECRET.into()]).collect();
-        let kept = self.environment.iter().filter(|entry| !replaced.contains(&name(entry)));
-        Strings::new(kept.cloned().chain(additions).collect())
-    }
+/// The caller's environment with the additions and without our secret.
+fn environment(page: &Page) -> Strings<'_> {
+    let name =
+        |entry: &CStr| entry.to_bytes().iter().position(|byte| *byte == b'=').unwrap_or(entry.count_bytes());
+    let replaced = |entry: &&CStr| {
+        let own = &entry.to_bytes()[..name(entry)];
+        own == SECRET.as_bytes()
+            || page.additions().any(|addition| &addition.to_bytes()[..name(addition)] == own)
+    };
+    let kept = sys::raw_environment().filter(|entry| !replaced(entry)).map(|entry| -> &CStr { entry });
+    Strings::new(kept.chain(page.additions()))
 }
 
 /// Starts the job as a child of the caller.
-pub(super) fn spawn(
-    page: Page,
-    recipe: &Recipe,
-    additions: Vec<CString>,
-    group: Group,
-    shared: Pid,
-) -> nix::Result<i32> {
-    let environment = recipe.environment(additions);
+pub(super) fn spawn(page: Page, argv: &[CString], group: Group, shared: Pid) -> nix::Result<i32> {
+    let environment = environment(&page);
+    let argv = Strings::new(argv.iter().map(CString::as_c_str));
     let parent = getpid();
     let body = || {
-        become_job(page, &recipe.argv, &environment, parent, group, shared);
+        become_job(page, &argv, &environment, parent, group, shared);
     };
-    let pid = sys::spawn_sharing(&body, recipe.argv.count())?;
+    let pid = sys::spawn_sharing(&body, argv.count())?;
     page.set_job(pid);
     Ok(pid)
 }
@@ -86,8 +72,8 @@ pub(super) fn spawn(
 /// lets the caller's signals in.
 fn become_job(
     page: Page,
-    argv: &Strings,
-    environment: &Strings,
+    argv: &Strings<'_>,
+    environment: &Strings<'_>,
     parent: Pid,
     group: Group,
     shared: Pid,

@@ -3,7 +3,7 @@
 use super::early;
 use super::guard::Guard;
 use super::page::{Page, Standing};
-use super::spawn::{Policy, Recipe, spawn};
+use super::spawn::{Policy, spawn};
 use super::supervise::{Job, Parent};
 use super::sys::{self, Alarm};
 use super::tree;
@@ -35,7 +35,7 @@ impl std::error::Error for StartError {}
 pub struct Prepared {
     page: Page,
     policy: Policy,
-    recipe: Recipe,
+    argv: Vec<CString>,
     guard: Option<Guard>,
     before: Vec<i32>,
 }
@@ -43,21 +43,22 @@ pub struct Prepared {
 impl Prepared {
     /// Makes everything ready for `argv`; with a guard, forks it. Must be called while the process has
     /// one thread.
-    pub fn new(argv: &[CString], policy: Policy, guarded: bool) -> Result<Self, StartError> {
+    ///
+    /// `room` is how many bytes the additions to the environment may have in the end.
+    pub fn new(argv: &[CString], policy: Policy, guarded: bool, room: usize) -> Result<Self, StartError> {
         let failed = |what| move |errno| StartError { what, errno };
-        let page = Page::new().map_err(failed("cannot get memory"))?;
-        let recipe = Recipe::new(argv.to_vec());
+        let page = Page::new(room).map_err(failed("cannot get memory"))?;
         if early::was_ignored(libc::SIGCHLD) {
             sys::set_disposition(libc::SIGCHLD, SigHandler::SigDfl);
         }
         let before = children_before();
         let _ = prctl::set_child_subreaper(true);
         let guard = if guarded {
-            Some(Guard::start(page, policy, &recipe).map_err(failed("cannot fork the guard"))?)
+            Some(Guard::start(page, policy, argv).map_err(failed("cannot fork the guard"))?)
         } else {
             None
         };
-        Ok(Self { page, policy, recipe, guard, before })
+        Ok(Self { page, policy, argv: argv.to_vec(), guard, before })
     }
 
     /// While there is no job: reaps orphans that came to us, as they do to the init of a container. Not the
@@ -84,23 +85,18 @@ impl Prepared {
 
     /// Starts the job with these additions to its environment (`NAME=value`). The page must hold a
     /// lease. `mark` is one of the additions, which no other run has.
-    pub fn start(self, additions: Vec<CString>, mark: &[u8]) -> Result<Job, StartError> {
+    pub fn start(self, additions: &[CString], mark: &[u8]) -> Result<Job, StartError> {
         let alarm = Alarm::new().map_err(|errno| StartError { what: "cannot make a timer", errno })?;
         let shared = !self.before.is_empty() || getpid().as_raw() == 1;
         let bystanders = Bystanders { before: self.before, mark: shared.then(|| mark.to_vec()) };
+        self.page.write_additions(additions);
         self.page.advance(Standing::Idle, Standing::Armed);
         let parent = match self.guard {
             Some(guard) => {
-                guard.go(&additions);
+                guard.go();
                 Parent::Guard { guard, started: false }
             }
-            None => Parent::Us(start_unguarded(
-                self.page,
-                self.policy,
-                &self.recipe,
-                additions,
-                bystanders.clone(),
-            )?),
+            None => Parent::Us(start_unguarded(self.page, self.policy, &self.argv, bystanders.clone())?),
         };
         Ok(Job::new(self.page, self.policy, parent, bystanders, alarm))
     }
@@ -109,13 +105,12 @@ impl Prepared {
 fn start_unguarded(
     page: Page,
     policy: Policy,
-    recipe: &Recipe,
-    additions: Vec<CString>,
+    argv: &[CString],
     bystanders: Bystanders,
 ) -> Result<Box<Warden>, StartError> {
     let shared = getpgrp();
-    let leader = spawn(page, recipe, additions, policy.group, shared)
-        .map_err(|errno| StartError { what: "cannot fork", errno })?;
+    let leader =
+        spawn(page, argv, policy.group, shared).map_err(|errno| StartError { what: "cannot fork", errno })?;
     Ok(Box::new(Warden::new(page, policy, leader, shared.as_raw(), bystanders)))
 }
 

@@ -9,7 +9,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
+use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
@@ -20,28 +21,53 @@ const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Descriptors of our own are below this, or below the guard's socket: a handful, at the lowest free numbers.
 const HIGHEST_OWN: i32 = 256;
 
-/// A mapping that stays for the life of the process and is shared with its children.
+/// A mapping that stays for the life of the process and is shared with its children: the fields, and
+/// behind them room for text that is written once.
 #[derive(Clone, Copy)]
-pub(super) struct SharedPage(NonNull<Fields>);
+pub(super) struct SharedPage {
+    fields: NonNull<Fields>,
+    room: usize,
+}
 
-// SAFETY: all fields are atomics, and the mapping is never unmapped.
+// SAFETY: all fields are atomics, the text is written by one process before it tells the others, and the
+// mapping is never unmapped.
 unsafe impl Send for SharedPage {}
 // SAFETY: as above.
 unsafe impl Sync for SharedPage {}
 
 impl SharedPage {
-    pub(super) fn new() -> nix::Result<Self> {
-        const { assert!(size_of::<Fields>() <= PAGE.get()) };
+    /// With room for `room` bytes of text.
+    pub(super) fn new(room: usize) -> nix::Result<Self> {
+        let size = NonZeroUsize::new(size_of::<Fields>() + room).unwrap_or(PAGE);
         // SAFETY: an anonymous mapping at an address that the kernel chooses.
         let page = unsafe {
-            mmap_anonymous(None, PAGE, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED)?
+            let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
+            mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)?
         };
-        Ok(Self(page.cast()))
+        Ok(Self { fields: page.cast(), room })
     }
 
     pub(super) fn get(&self) -> &Fields {
         // SAFETY: mapped, page-aligned, zeroed (a value of every atomic), never unmapped.
-        unsafe { self.0.as_ref() }
+        unsafe { self.fields.as_ref() }
+    }
+
+    /// Writes the text. The caller orders this before whatever tells others to read it.
+    ///
+    /// # Panics
+    /// When there is no room for it.
+    pub(super) fn write_text(self, text: &[u8]) {
+        assert!(text.len() <= self.room, "no room for the additions to the environment");
+        // SAFETY: inside the mapping; nobody reads before being told, nobody else writes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), self.fields.add(1).cast().as_ptr(), text.len());
+        };
+    }
+
+    /// The text, and the zeroes behind it.
+    pub(super) fn text(&self) -> &[u8] {
+        // SAFETY: inside the mapping; not written any more once somebody reads.
+        unsafe { std::slice::from_raw_parts(self.fields.add(1).cast().as_ptr(), self.room) }
     }
 }
 
@@ -93,45 +119,46 @@ pub(super) fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// NULL-terminated strings for execve(2), made before the fork so that the child need not allocate.
-pub(super) struct Strings {
-    /// Keeps the pointers valid.
-    owned: Vec<CString>,
+/// A NULL-terminated array of strings for execve(2).
+pub(super) struct Strings<'a> {
     pointers: Vec<*const libc::c_char>,
+    alive: PhantomData<&'a CStr>,
 }
 
-impl Strings {
-    pub(super) fn new(owned: Vec<CString>) -> Self {
-        let pointers = owned.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect();
-        Self { owned, pointers }
+impl<'a> Strings<'a> {
+    pub(super) fn new(strings: impl Iterator<Item = &'a CStr>) -> Self {
+        let pointers = strings.map(CStr::as_ptr).chain([std::ptr::null()]).collect();
+        Self { pointers, alive: PhantomData }
     }
 
-    /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        self.owned.len()
+    /// How many there are, with the NULL.
+    pub(super) const fn count(&self) -> usize {
+        self.pointers.len()
     }
 }
 
 /// The caller's environment exactly as it stands in memory, malformed entries included.
-pub(super) fn raw_environment() -> Vec<CString> {
+pub(super) fn raw_environment() -> impl Iterator<Item = &'static CStr> {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;
     }
-    let mut entries = Vec::new();
-    // SAFETY: environ is a NULL-terminated array of C strings or NULL; nothing in this program
-    // changes the environment.
+    // SAFETY: environ is a NULL-terminated array of C strings or NULL, and nothing in this program changes
+    // the environment: the strings live as long as the process.
     unsafe {
         let mut at = environ;
-        while !at.is_null() && !(*at).is_null() {
-            entries.push(CStr::from_ptr(*at).to_owned());
+        std::iter::from_fn(move || {
+            if at.is_null() || (*at).is_null() {
+                return None;
+            }
+            let entry = CStr::from_ptr(*at);
             at = at.add(1);
-        }
+            Some(entry)
+        })
     }
-    entries
 }
 
 /// execvpe(3): PATH search as in the C library, `/bin/sh` for scripts without `#!`. Returns on failure.
-pub(super) fn execute(argv: &Strings, environment: &Strings) -> Errno {
+pub(super) fn execute(argv: &Strings<'_>, environment: &Strings<'_>) -> Errno {
     // SAFETY: both arrays are NULL-terminated and their strings are alive; argv is not empty.
     unsafe { libc::execvpe(argv.pointers[0], argv.pointers.as_ptr(), environment.pointers.as_ptr()) };
     Errno::last()
