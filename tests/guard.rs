@@ -417,12 +417,19 @@ fn a_reply_that_is_read_after_the_lease_starts_nothing() {
 fn a_guard_that_is_told_to_go_after_the_lease_starts_nothing() {
     let server = Server::start();
     let (proxy, mut run) = granted_unheard(&server, &[]);
-    let hung = Hung::new(&guard_of(&run.wrapper()));
+    let guard = guard_of(&run.wrapper());
+    let hung = Hung::new(&guard);
     proxy.set(Mode::Pass);
     wait_until("the wrapper has said go", SOON, || supervises(&run.wrapper()));
     stop(&run.wrapper());
     wait_until("the lease runs out", SOON, || !server.redis.exists(KEY));
     drop(hung);
+    // The wrapper, still stopped, cannot have prevented it.
+    wait_until("the guard has come to it", SOON, || {
+        let jobs = proc::children(guard.pid);
+        guard.is_dead() || !jobs.is_empty() && jobs.iter().all(Process::is_dead)
+    });
+    assert_eq!(run.stdout_so_far(), "", "a job outside its lease");
     run.signal(SIGCONT);
     run.finish().stderr_contains("nothing was run").expect_status(79);
 }
