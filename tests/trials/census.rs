@@ -13,6 +13,10 @@ use std::time::Duration;
 use crate::moment::Moment;
 use crate::tree::{Look, Tree};
 
+/// SIGKILL among the pending signals: the process is dead as soon as the machine gets round to it, and
+/// runs no code of its own before.
+const KILL_PENDING: u64 = 1 << 8;
+
 /// What the guard calls itself.
 const GUARD: &str = "redlock-guard";
 
@@ -42,6 +46,8 @@ pub(crate) struct Stat {
     pub(crate) parent: i32,
     pub(crate) started: u64,
     pub(crate) dead: bool,
+    /// Dead, or killed and not yet dead.
+    pub(crate) doomed: bool,
 }
 
 /// What was made of a process.
@@ -108,7 +114,7 @@ impl Census {
                 Some(Class::Ours) | None => self.classify(pid, &stat, &trees, began),
             };
             if let Class::Job(tree) = &class {
-                tree.note(pid, stat.started, Look { began, ended: Moment::now(), dead: stat.dead });
+                tree.note(pid, stat.started, stat.looked(began));
             }
             seen.insert(key, class);
         }
@@ -151,15 +157,24 @@ impl Stat {
         let parent = fields.next()?.parse().ok()?;
         let flags: u64 = fields.nth(4)?.parse().ok()?;
         let started = fields.nth(12)?.parse().ok()?;
+        let pending: u64 = fields.nth(8)?.parse().ok()?;
         let dead = matches!(state, 'Z' | 'X') || flags & PF_EXITING != 0;
-        Some(Self { name, state, parent, started, dead })
+        let doomed = dead || pending & KILL_PENDING != 0;
+        Some(Self { name, state, parent, started, dead, doomed })
     }
 
     /// Looks at one process; gone is dead.
     pub(crate) fn look(pid: i32, started: u64) -> Look {
         let began = Moment::now();
-        let stat = Self::read(pid).filter(|stat| stat.started == started);
-        Look { began, ended: Moment::now(), dead: stat.is_none_or(|stat| stat.dead) }
+        match Self::read(pid).filter(|stat| stat.started == started) {
+            Some(stat) => stat.looked(began),
+            None => Look { began, ended: Moment::now(), dead: true, doomed: true },
+        }
+    }
+
+    /// A look that ends now.
+    fn looked(&self, began: Moment) -> Look {
+        Look { began, ended: Moment::now(), dead: self.dead, doomed: self.doomed }
     }
 }
 

@@ -11,6 +11,8 @@ use crate::verdict::{Margin, Verdict};
 pub(crate) struct Report {
     rows: BTreeMap<Fault, Row>,
     worst: Option<(Span, u64)>,
+    /// Of the uncertain ones: the KILL was in time.
+    late_to_die: u64,
     /// Trials that have no verdict.
     pub(crate) broken: u64,
 }
@@ -32,6 +34,7 @@ impl Report {
         row.trials += 1;
         row.violations += u64::from(!verdict.violations.is_empty());
         row.uncertain += u64::from(verdict.violations.is_empty() && !verdict.uncertain.is_empty());
+        self.late_to_die += u64::from(verdict.violations.is_empty() && verdict.late_to_die);
         row.without_job += u64::from(!verdict.had_job);
         let Some(margin) = verdict.margin else { return };
         // Under one fault some trials end by a lease and some by another rule: leases go first.
@@ -67,9 +70,10 @@ impl Report {
         }
         let uncertain: u64 = self.rows.values().map(|row| row.uncertain).sum();
         println!(
-            "{} trials, {} violations, {uncertain} uncertain, {} without a verdict",
+            "{} trials, {} violations, {uncertain} uncertain ({} killed in time, not dead in time), {} without a verdict",
             self.trials(),
             self.violations(),
+            self.late_to_die,
             self.broken
         );
         if let Some((worst, number)) = self.worst {

@@ -17,6 +17,8 @@ pub(crate) fn tell(scene: &Scene<'_>, course: &Course, lease_end: Option<Moment>
     lives.sort_by_key(|life| Reverse(life.alive_at));
     for life in lives.into_iter().take(MANY) {
         let note = |what: &str| format!("{} {what}", life.pid);
+        let killed = life.running_at.filter(|_| life.running_at < life.alive_at);
+        events.extend(killed.map(|at| (at, note("last seen not killed"))));
         events.extend(life.alive_at.map(|at| (at, note("last seen alive"))));
         events.extend(life.dead_by.map(|by| (by, note("seen dead"))));
     }

@@ -27,6 +27,8 @@ pub(crate) struct Life {
     pub(crate) started: u64,
     /// Taken before the last look that showed it alive: it was alive then or later.
     pub(crate) alive_at: Option<Moment>,
+    /// The same of the last look that showed it alive and not killed: it may have run code then.
+    pub(crate) running_at: Option<Moment>,
     /// Taken after the first look that showed it dead: it was dead by then.
     pub(crate) dead_by: Option<Moment>,
 }
@@ -37,6 +39,8 @@ pub(crate) struct Look {
     pub(crate) began: Moment,
     pub(crate) ended: Moment,
     pub(crate) dead: bool,
+    /// Dead, or killed and not yet dead.
+    pub(crate) doomed: bool,
 }
 
 impl Tree {
@@ -45,7 +49,7 @@ impl Tree {
         let job = &mut self.known.lock().expect("no panic with it").job;
         let at = job.iter().position(|life| (life.pid, life.started) == (pid, started));
         let at = at.unwrap_or_else(|| {
-            job.push(Life { pid, started, alive_at: None, dead_by: None });
+            job.push(Life { pid, started, alive_at: None, running_at: None, dead_by: None });
             job.len() - 1
         });
         let life = &mut job[at];
@@ -54,6 +58,9 @@ impl Tree {
             life.dead_by = Some(life.dead_by.map_or(look.ended, |by| by.min(look.ended)));
         } else {
             life.alive_at = life.alive_at.max(Some(look.began));
+        }
+        if !look.doomed {
+            life.running_at = life.running_at.max(Some(look.began));
         }
     }
 

@@ -11,7 +11,8 @@ use crate::grants::{self, Change};
 use crate::limit::Limit;
 use crate::moment::{Moment, Span};
 use crate::scene::{Scene, Trouble};
-use crate::{story, tree};
+use crate::story;
+use crate::tree::{self, Life};
 
 /// For a wrapper without a job to end, and its guard after it.
 const SOON: Duration = Duration::from_secs(15);
@@ -23,6 +24,8 @@ pub(crate) struct Verdict {
     pub(crate) violations: Vec<String>,
     /// What might have been.
     pub(crate) uncertain: Vec<String>,
+    /// Uncertain because what was killed in time was not run to its exit in time.
+    pub(crate) late_to_die: bool,
     /// A process of the job was ever seen.
     pub(crate) had_job: bool,
     /// From the death of the job to the limit, when there was a job and both are known.
@@ -48,6 +51,7 @@ pub(crate) fn try_out(scene: &mut Scene<'_>) -> Result<Verdict, Trouble> {
         fault,
         violations: Vec::new(),
         uncertain: Vec::new(),
+        late_to_die: false,
         had_job: scene.tree.alive_at().is_some(),
         margin: None,
         story: String::new(),
@@ -78,16 +82,7 @@ impl Verdict {
             return;
         };
         if alive_at > limit.certain {
-            let late = alive_at.since(limit.certain);
-            let alive = scene.tree.lives().into_iter().filter(|life| life.alive_at > Some(limit.certain));
-            let what = format!("{} alive {late} after {}", tree::names(alive), limit.what);
-            let stood_still = scene.house.stalls.total(limit.work_begins, alive_at);
-            if alive_at.since(limit.certain) > stood_still {
-                self.violations.push(what);
-            } else {
-                let excuse = format!("the machine stood still for {stood_still} of the time before");
-                self.uncertain.push(format!("{what}, but {excuse}"));
-            }
+            self.judge_late(scene, &limit, alive_at);
         }
         match scene.tree.dead_by() {
             Some(dead_by) => {
@@ -103,6 +98,27 @@ impl Verdict {
                 self.uncertain.push(format!("not known to be dead after {}", limit.what));
             }
             None => {}
+        }
+    }
+
+    /// Something was alive after the limit: whose fault is that?
+    fn judge_late(&mut self, scene: &Scene<'_>, limit: &Limit, alive_at: Moment) {
+        let late = |after: fn(&Life) -> Option<Moment>| {
+            scene.tree.lives().into_iter().filter(move |life| after(life) > Some(limit.certain))
+        };
+        let (alive, running) = (|life: &Life| life.alive_at, |life: &Life| life.running_at);
+        let by = alive_at.since(limit.certain);
+        let what = format!("{} alive {by} after {}", tree::names(late(alive)), limit.what);
+        let stood_still = scene.house.stalls.total(limit.work_begins, alive_at);
+        if late(running).next().is_none() {
+            self.uncertain
+                .push(format!("{what}, but not seen running after it: killed, and only not yet dead"));
+            self.late_to_die = true;
+        } else if by <= stood_still {
+            let excuse = format!("the machine stood still for {stood_still} of the time before");
+            self.uncertain.push(format!("{what}, but {excuse}"));
+        } else {
+            self.violations.push(what);
         }
     }
 
