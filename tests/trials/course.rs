@@ -104,10 +104,8 @@ impl Course {
             return Ok(SELDOM);
         }
         if !self.redis_is_up {
-            let end = self.lease_end(scene);
-            scene
-                .watch
-                .closely(end.is_some_and(|end| end.left() < Duration::from_millis(CLOSE.unsigned_abs())));
+            let left = self.lease_end(scene).map(Moment::left);
+            scene.watch.closely(left.is_some_and(|left| left.as_millis() < CLOSE.unsigned_abs().into()));
             return Ok(SELDOM);
         }
         let left: i64 = redis::cmd("PTTL").arg(KEY).query(redis).map_err(|error| broken(&error))?;
@@ -193,6 +191,9 @@ fn reach_anchor(scene: &mut Scene<'_>) -> Result<(), Trouble> {
             scene.wait_until("the job is there", SOON, |scene| {
                 scene.tree.living().len() >= wanted || scene.wrapper_status().is_some()
             })?;
+            if scene.tree.lives().len() < wanted {
+                return Err(Trouble::Broken(format!("no job, and the run is over: {}", scene.stderr())));
+            }
             scene.tell(format!("the job is there: {:?}", pids(scene)));
         }
     }

@@ -160,7 +160,7 @@ fn run_all(settings: &Settings, house: &House) -> Report {
                 }
                 Err(Trouble::Interrupted) => {}
             }
-            if report.trials() % 100 == 0 {
+            if number % 100 == 0 {
                 eprintln!("trials: {} done, {} violations", report.trials(), report.violations());
             }
         }

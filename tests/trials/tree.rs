@@ -25,6 +25,8 @@ pub(crate) struct Life {
     pub(crate) pid: i32,
     /// Its start time, by which it is told apart from a later process with its number.
     pub(crate) started: u64,
+    /// Taken before the first look at it.
+    pub(crate) first_seen: Moment,
     /// Taken before the last look that showed it alive: it was alive then or later.
     pub(crate) alive_at: Option<Moment>,
     /// The same of the last look that showed it alive and not killed: it may have run code then.
@@ -49,7 +51,14 @@ impl Tree {
         let job = &mut self.known.lock().expect("no panic with it").job;
         let at = job.iter().position(|life| (life.pid, life.started) == (pid, started));
         let at = at.unwrap_or_else(|| {
-            job.push(Life { pid, started, alive_at: None, running_at: None, dead_by: None });
+            job.push(Life {
+                pid,
+                started,
+                first_seen: look.began,
+                alive_at: None,
+                running_at: None,
+                dead_by: None,
+            });
             job.len() - 1
         });
         let life = &mut job[at];
@@ -98,8 +107,8 @@ impl Tree {
 }
 
 /// Their numbers, or some of them.
-pub(crate) fn names(lives: impl Iterator<Item = Life>) -> String {
-    let pids: Vec<String> = lives.map(|life| life.pid.to_string()).collect();
+pub(crate) fn names(lives: &[Life]) -> String {
+    let pids: Vec<String> = lives.iter().map(|life| life.pid.to_string()).collect();
     let more = pids.len().saturating_sub(MANY);
     let shown = pids[..pids.len() - more].join(", ");
     if more == 0 { format!("process {shown}") } else { format!("process {shown} and {more} more") }

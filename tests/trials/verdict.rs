@@ -11,8 +11,7 @@ use crate::grants::{self, Change};
 use crate::limit::Limit;
 use crate::moment::{Moment, Span};
 use crate::scene::{Scene, Trouble};
-use crate::story;
-use crate::tree::{self, Life};
+use crate::{story, tree};
 
 /// For a wrapper without a job to end, and its guard after it.
 const SOON: Duration = Duration::from_secs(15);
@@ -81,6 +80,10 @@ impl Verdict {
             self.violations.push("a job ran without a lease".into());
             return;
         };
+        let first_seen = scene.tree.lives().iter().map(|life| life.first_seen).min();
+        if course.taken_by.is_some() && first_seen > course.taken_by {
+            self.violations.push("the job was started when another client had the lock".into());
+        }
         if alive_at > limit.certain {
             self.judge_late(scene, &limit, alive_at);
         }
@@ -103,16 +106,14 @@ impl Verdict {
 
     /// Something was alive after the limit: whose fault is that?
     fn judge_late(&mut self, scene: &Scene<'_>, limit: &Limit, alive_at: Moment) {
-        let late = |after: fn(&Life) -> Option<Moment>| {
-            scene.tree.lives().into_iter().filter(move |life| after(life) > Some(limit.certain))
-        };
-        let (alive, running) = (|life: &Life| life.alive_at, |life: &Life| life.running_at);
+        let mut lives = scene.tree.lives();
+        lives.retain(|life| life.alive_at > Some(limit.certain));
+        let may_have_run = lives.iter().any(|life| life.running_at > Some(limit.certain));
         let by = alive_at.since(limit.certain);
-        let what = format!("{} alive {by} after {}", tree::names(late(alive)), limit.what);
+        let what = format!("{} alive {by} after {}", tree::names(&lives), limit.what);
         let stood_still = scene.house.stalls.total(limit.work_begins, alive_at);
-        if late(running).next().is_none() {
-            self.uncertain
-                .push(format!("{what}, but not seen running after it: killed, and only not yet dead"));
+        if !may_have_run {
+            self.uncertain.push(format!("{what}, but not seen running then: killed, only not yet dead"));
             self.late_to_die = true;
         } else if by <= stood_still {
             let excuse = format!("the machine stood still for {stood_still} of the time before");
@@ -164,7 +165,7 @@ impl Verdict {
         scene.house.census.wait_for_reading_after(Moment::now());
         let left = scene.tree.living();
         if judged.is_some() && !left.is_empty() {
-            self.violations.push(format!("{} left over", tree::names(left.into_iter())));
+            self.violations.push(format!("{} left over", tree::names(&left)));
         }
         Ok(())
     }
