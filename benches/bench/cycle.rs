@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::server::Server;
-use crate::table::{median, p90};
+use crate::table::{median, p10, p90};
 
 /// One row of the table: a command line that runs `/bin/true`, and the times it took.
 struct Contender {
@@ -78,11 +78,13 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
     }
     let flock = contenders.iter().find(|contender| contender.words[0] == "flock");
     let flock = flock.map(|flock| median(&flock.times));
-    println!("One cycle around /bin/true, {rounds} interleaved rounds, milliseconds");
-    println!("{:38}{:>8}{:>8}{:>10}", "", "median", "p90", "x flock");
+    println!(
+        "One cycle around /bin/true, {rounds} interleaved rounds, milliseconds; the ratio is of medians"
+    );
+    println!("{:38}{:>8}{:>8}{:>8}{:>10}", "", "p10", "median", "p90", "x flock");
     for Contender { name, times, .. } in &contenders {
         let ratio = flock.map_or("-".to_owned(), |flock| format!("{:.2}", median(times) / flock));
-        println!("{name:38}{:>8.2}{:>8.2}{ratio:>10}", median(times), p90(times));
+        println!("{name:38}{:>8.2}{:>8.2}{:>8.2}{ratio:>10}", p10(times), median(times), p90(times));
     }
 }
 
