@@ -9,16 +9,11 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use nix::sys::signal::Signal::{self, SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
-use crate::support::jobs::{Gate, KEY, SLEEPS, sh};
+use crate::support::jobs::{Gate, KEY, QUEUES, SLEEPS, sh};
 use crate::support::nest::{WITNESS, guard_of, untouched};
 use crate::support::tools;
 use crate::support::wait::{SOON, stays};
 use crate::support::{Nest, Process, Run, Running, Server, proc, wait_until};
-
-fn send(process: &Process, signal: i32) {
-    // SAFETY: kill(2) touches no memory; the process is a descendant that the caller knows to live.
-    unsafe { libc::kill(process.pid, signal) };
-}
 
 /// The bits of a mask in `/proc/PID/status`: signal N is bit N − 1.
 fn mask(process: &Process, name: &str) -> u64 {
@@ -280,24 +275,12 @@ fn every_real_time_signal_reaches_the_job_and_its_death_of_it_is_ours() {
     for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
         let mut run = sh(&server, &[], SLEEPS).spawn();
         let job = run.job();
-        send(&run.wrapper(), signal);
+        run.wrapper().signal_number(signal);
         run.finish().any_output().expect_signal_number(signal);
         assert!(job.is_dead());
         assert!(!server.redis.exists(KEY));
     }
 }
-
-/// Takes signals one by one from the queue, and says how many RTMIN+5 came before an RTMIN+6.
-const QUEUES: &str = "
-import signal
-counted, last = signal.SIGRTMIN + 5, signal.SIGRTMIN + 6
-signal.pthread_sigmask(signal.SIG_BLOCK, {counted, last})
-print('ready', flush=True)
-count = 0
-while signal.sigwait({counted, last}) == counted:
-    count += 1
-print(count, flush=True)
-";
 
 /// Real-time signals queue: each one sent is one received.
 #[test]
@@ -308,10 +291,10 @@ fn real_time_signals_are_neither_merged_nor_doubled() {
     run.wait_for_stdout("ready\n");
     let wrapper = run.wrapper();
     for _ in 0..20 {
-        send(&wrapper, libc::SIGRTMIN() + 5);
+        wrapper.signal_number(libc::SIGRTMIN() + 5);
     }
-    send(&wrapper, libc::SIGRTMIN() + 6);
-    run.finish().stdout("ready\n20\n").expect_status(0);
+    wrapper.signal_number(libc::SIGRTMIN() + 6);
+    run.finish().stdout("ready\ncount=20\n").expect_status(0);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use nix::sys::termios::LocalFlags;
 
 use crate::support::bash::Bash;
 use crate::support::hang::Hung;
-use crate::support::jobs::KEY;
+use crate::support::jobs::{KEY, QUEUES};
 use crate::support::lease::{dead_before, end_of_lease, held_until_dead};
 use crate::support::nest::{WITNESS, guard_of, untouched};
 use crate::support::proc;
@@ -181,6 +181,43 @@ fn signals_sent_by_a_process_are_passed_on_exactly_once() {
     desk.prompt();
 }
 
+/// Standard signals that come twice at once are one; real-time signals are counted.
+#[test]
+fn no_signal_sent_by_a_process_is_doubled() {
+    let Some(python) = tools::python("no_signal_sent_by_a_process_is_doubled") else { return };
+    let mut desk = Desk::new();
+    desk.nest.script("queues.py", QUEUES);
+    desk.bash.type_line(&format!("redlock-run --key job {python} queues.py"));
+    desk.bash.pty.read_until("ready\r\n");
+    let wrapper = desk.nest.one("redlock-run");
+    for _ in 0..20 {
+        wrapper.signal_number(libc::SIGRTMIN() + 5);
+    }
+    wrapper.signal_number(libc::SIGRTMIN() + 6);
+    desk.bash.pty.read_until("count=20\r\n");
+    desk.prompt();
+}
+
+/// In a terminal a job's group is also ours: we get what it sends there, and do not send it back.
+#[test]
+fn a_job_that_signals_its_group_meets_it_once_and_ends_as_it_likes() {
+    let mut desk = Desk::new();
+    // Half a second for what might come back, which nobody announces; then 4 and one for each.
+    desk.nest.script("job", "n=0; trap 'n=$((n+1))' TERM; kill -TERM 0; sleep 0.5; exit $((n + 4))");
+    desk.bash.run("redlock-run --key job sh ./job");
+    assert_eq!(desk.status(), "5");
+}
+
+#[test]
+fn what_a_job_leaves_in_the_terminal_lives_on_and_is_not_waited_for() {
+    let mut desk = Desk::new();
+    desk.bash.type_line("redlock-run --key job sh -c 'sleep 600 & exit 0'");
+    desk.prompt();
+    assert_eq!(desk.status(), "0");
+    assert!(!desk.server.redis.exists(KEY));
+    assert!(!desk.nest.one("sleep").is_dead());
+}
+
 #[test]
 fn an_interrupt_key_ends_the_job_and_the_shells_loop() {
     let mut desk = Desk::new();
@@ -334,10 +371,10 @@ fn a_hang_up_ends_a_job_that_does_not_mind_it_otherwise_and_releases() {
 
 // Job control.
 
-#[test]
-fn the_suspend_key_stops_run_and_job_and_fg_lets_both_go_on() {
+/// ^Z and `fg`, again and again, then ^C.
+fn suspended_and_resumed(options: &str) {
     let mut desk = Desk::new();
-    let (wrapper, job) = desk.starts("redlock-run --key job sleep 600", "sleep");
+    let (wrapper, job) = desk.starts(&format!("redlock-run {options} --key job sleep 600"), "sleep");
     for _ in 0..3 {
         desk.bash.pty.write("\x1a");
         let shown = desk.prompt();
@@ -352,6 +389,16 @@ fn the_suspend_key_stops_run_and_job_and_fg_lets_both_go_on() {
     desk.bash.pty.write("\x03");
     desk.prompt();
     assert_eq!(desk.status(), "130");
+}
+
+#[test]
+fn the_suspend_key_stops_run_and_job_and_fg_lets_both_go_on() {
+    suspended_and_resumed("");
+}
+
+#[test]
+fn the_suspend_key_and_fg_work_without_a_guard_too() {
+    suspended_and_resumed("--no-guard");
 }
 
 #[test]
@@ -441,9 +488,6 @@ fn a_background_job_leaves_the_terminal_to_the_shell() {
     desk.bash.type_line("");
     desk.bash.next_prompt();
     assert_eq!(desk.bash.run("echo one$((1))").lines().last(), Some("one1"));
-    // A key at the prompt concerns the shell alone.
-    desk.bash.pty.write("\x03");
-    desk.bash.next_prompt();
     assert!(!job.is_dead());
     desk.bash.run("kill %1; wait %1");
     assert_eq!(desk.status(), "143");

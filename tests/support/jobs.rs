@@ -17,6 +17,19 @@ pub(crate) const SLEEPS: &str = "echo $$; exec sleep 600";
 /// Prints its pid and can only be ended by SIGKILL.
 pub(crate) const IGNORES_TERM: &str = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
 
+/// Python that takes signals one by one from the queue, and says how many RTMIN+5 came before an
+/// RTMIN+6. Real-time signals never merge, so what is passed on twice is counted twice.
+pub(crate) const QUEUES: &str = "
+import signal
+counted, last = signal.SIGRTMIN + 5, signal.SIGRTMIN + 6
+signal.pthread_sigmask(signal.SIG_BLOCK, {counted, last})
+print('ready', flush=True)
+count = 0
+while signal.sigwait({counted, last}) == counted:
+    count += 1
+print('count=%d' % count, flush=True)
+";
+
 /// `redlock-run --key job OPTIONS -- sh -c SCRIPT`.
 pub(crate) fn sh(server: &Server, options: &[&str], script: &str) -> Run {
     let mut args = vec!["--key", KEY];

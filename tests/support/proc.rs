@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -55,6 +56,14 @@ impl Process {
     /// Its state letter, `-` when it is gone.
     pub(crate) fn state(&self) -> char {
         self.stat().map_or('-', |stat| stat.state)
+    }
+
+    /// Sends it the signal with this number (nix knows no real-time ones), unless it is gone.
+    pub(crate) fn signal_number(&self, signal: i32) {
+        if self.stat().is_some() {
+            // SAFETY: kill(2) touches no memory.
+            unsafe { libc::kill(self.pid, signal) };
+        }
     }
 
     /// Sends it a signal, unless it is gone.
