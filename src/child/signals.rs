@@ -5,7 +5,8 @@
 //! exec, nothing has to be put back in the job but the caller's mask, and the kernel's queue is the
 //! only one. It takes one system call. (signal-hook's `WithOrigin` does the same with handlers and a
 //! self-pipe; registering all signals took it 0.3 ms, a tenth of a whole run, because its registry
-//! copies itself for each.)
+//! copies itself for each; and a signal between the end of its pipe and the end of the process hung the
+//! program in a loop of SIGPIPE.)
 
 use super::early::{LAST_SIGNAL, was_ignored};
 use super::sys::{self, RawMask};
