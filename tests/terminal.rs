@@ -925,3 +925,36 @@ impl Drop for Tmux<'_> {
         let _ = Run::of("tmux", args).in_dir(self.nest.dir()).into_command().output();
     }
 }
+
+// Where nobody could resume.
+
+/// In a session without job control (`ssh -t host …`, a container's terminal) the kernel throws the
+/// suspend key away: nobody could continue what it would stop.
+#[test]
+fn the_suspend_key_stops_nothing_where_nobody_could_resume() {
+    for program in [&["sleep", "600"][..], &["redlock-run", "--key", KEY, "sleep", "600"][..]] {
+        let server = Server::start();
+        let nest = Nest::new();
+        let run = Run::of(program[0], &program[1..]).env("REDLOCK_RUN_URL", server.url());
+        let mut pty = Pty::spawn(run.in_dir(nest.dir()).into_command());
+        let (leader, job) = (pty.leader(), nest.one("sleep"));
+        pty.write("\x1a");
+        // The terminal has taken the key when it takes the next, which ends the job.
+        pty.read_until("^Z");
+        pty.write("\x03");
+        assert_eq!(pty.wait().signal(), Some(libc::SIGINT), "under {program:?}");
+        assert!(job.is_dead() && leader.is_dead());
+    }
+}
+
+/// The shell is gone, and with it whoever could say `fg`.
+#[test]
+fn a_suspended_job_whose_shell_is_killed_ends_with_its_lease_and_so_does_the_run() {
+    let mut desk = Desk::new();
+    let (wrapper, job) = desk.starts("redlock-run --ttl 1s --key job sleep 600", "sleep");
+    desk.bash.pty.write("\x1a");
+    desk.prompt();
+    until_stopped(&[&wrapper, &job]);
+    desk.bash.pty.leader().signal(SIGKILL);
+    wait_until("nothing is left", SOON, || job.is_dead() && wrapper.is_dead());
+}
