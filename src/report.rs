@@ -36,7 +36,7 @@ pub fn held(key: &Key, busy: &Busy) -> String {
     if let Some(left) = busy.expires_in {
         format!("{fact}; it expires in {} unless renewed", show(left))
     } else {
-        let hint = "has no expiry; if its owner is gone, delete the key: redis-cli DEL";
+        let hint = "if its owner is gone, delete the key: redis-cli DEL";
         format!("{fact}; it has no expiry\n{}", self::hint(&format!("{hint} {key}")))
     }
 }
