@@ -36,8 +36,8 @@ pub fn held(key: &Key, busy: &Busy) -> String {
     if let Some(left) = busy.expires_in {
         format!("{fact}; it expires in {} unless renewed", show(left))
     } else {
-        let hint = "if its owner is gone, delete the key: redis-cli DEL";
-        format!("{fact}; it has no expiry\n{}", self::hint(&format!("{hint} {key}")))
+        let hint = "has no expiry; if its owner is gone, delete the key: redis-cli DEL";
+        format!("{fact}\n{}", self::hint(&format!("{hint} {key}")))
     }
 }
 
