@@ -6,7 +6,7 @@
 //! discarded), all signals blocked, and a name of its own (`killall -9 redlock-run` spares it).
 
 use super::page::{Page, Standing};
-use super::spawn::{Policy, rehearse, spawn};
+use super::spawn::{Policy, spawn};
 use super::sys::{self, Alarm};
 use super::warden::{Bystanders, Warden};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -97,7 +97,6 @@ fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrap
     mask.add(Signal::SIGCHLD);
     let instruments = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .and_then(|children| Ok((children, Alarm::new()?)));
-    rehearse(page, argv);
     let go = wait_for_go(&mut wrapper);
     let (Ok((children, alarm)), true) = (instruments, go) else { sys::exit_now(0) };
     let leader = match spawn(page, argv, policy.group, shared_group) {

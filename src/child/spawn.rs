@@ -51,13 +51,6 @@ fn environment(page: &Page) -> Strings<'_> {
     Strings::new(kept.chain(page.additions()))
 }
 
-/// Does what [`spawn`] will do before its fork, for nothing but the page faults: in a process just forked
-/// every page of code and memory costs one when it is first used, and here nobody waits for it.
-pub(super) fn rehearse(page: Page, argv: &[CString]) {
-    let strings = environment(&page).count() + Strings::new(argv.iter().map(CString::as_c_str)).count();
-    std::hint::black_box((strings, BootTime::now() >= page.term_at()));
-}
-
 /// Starts the job as a child of the caller.
 pub(super) fn spawn(page: Page, argv: &[CString], group: Group, shared: Pid) -> nix::Result<i32> {
     let environment = environment(&page);

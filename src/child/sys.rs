@@ -79,7 +79,7 @@ pub(super) fn fork_process() -> nix::Result<ForkResult> {
 
 /// Stack of a child that shares our memory, besides what its argument list needs: execvpe(3) keeps a
 /// path and, for a script without `#!`, a copy of the list on it.
-const CHILD_STACK: usize = 32 * 1024;
+const CHILD_STACK: usize = 64 * 1024;
 
 /// Starts a child that shares our memory until it executes something, as vfork(2) does: nothing is
 /// copied, and this thread sleeps until then. `body` runs in the child on a stack of its own; it
@@ -92,7 +92,7 @@ pub(super) fn spawn_sharing<F: Fn()>(body: &F, arguments: usize) -> nix::Result<
     }
     let size = (CHILD_STACK + 2 * size_of::<usize>() * arguments).next_multiple_of(PAGE.get());
     let size = NonZeroUsize::new(size).unwrap_or(PAGE);
-    let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK | MapFlags::MAP_POPULATE;
+    let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK;
     // SAFETY: an anonymous mapping at an address that the kernel chooses.
     let stack = unsafe { mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)? };
     // SAFETY: the stack grows down from the end of the mapping, which is page-aligned; CLONE_VFORK keeps
