@@ -29,7 +29,13 @@
 //! | `TRIAL` | | only this one of them |
 //! | `FAULT` | all | only these faults, separated by commas |
 //! | `PLANT` | | what is wrong on purpose: see below |
+//! | `EXCUSE` | | `machine`: see below |
 //! | `REDLOCK_RUN_BIN` | the one just built | the file under test |
+//!
+//! A process that lives too long is a violation whatever the cause. Where the cause shows, it is told
+//! and counted: SIGKILL was pending and the kernel had not run the process to its exit, or the machine
+//! stood still. On a machine that is too busy for leases this short, `EXCUSE=machine` counts these two as
+//! uncertain; a result got that way is not the same as one without, and the first lines say so.
 //!
 //! # It can fail
 //!

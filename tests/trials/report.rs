@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use crate::fault::Fault;
 use crate::moment::Span;
-use crate::verdict::{Margin, Verdict};
+use crate::verdict::{Cause, Margin, Verdict};
 
 /// The sum of all trials so far.
 #[derive(Default)]
 pub(crate) struct Report {
     rows: BTreeMap<Fault, Row>,
     worst: Option<(Span, u64)>,
-    /// Of the uncertain ones: the KILL was in time.
-    late_to_die: u64,
+    /// Of those in which something lived too long: SIGKILL was pending, and the machine stood still.
+    kill_pending: u64,
+    stood_still: u64,
     /// Trials that have no verdict.
     pub(crate) broken: u64,
 }
@@ -34,7 +35,8 @@ impl Report {
         row.trials += 1;
         row.violations += u64::from(!verdict.violations.is_empty());
         row.uncertain += u64::from(verdict.violations.is_empty() && !verdict.uncertain.is_empty());
-        self.late_to_die += u64::from(verdict.violations.is_empty() && verdict.late_to_die);
+        self.kill_pending += u64::from(verdict.cause == Some(Cause::KillPending));
+        self.stood_still += u64::from(verdict.cause == Some(Cause::StoodStill));
         row.without_job += u64::from(!verdict.had_job);
         let Some(margin) = verdict.margin else { return };
         // Under one fault some trials end by a lease and some by another rule: leases go first.
@@ -69,13 +71,16 @@ impl Report {
             );
         }
         let uncertain: u64 = self.rows.values().map(|row| row.uncertain).sum();
+        let (trials, violations, broken) = (self.trials(), self.violations(), self.broken);
         println!(
-            "{} trials, {} violations, {uncertain} uncertain ({} killed in time, not dead in time), {} without a verdict",
-            self.trials(),
-            self.violations(),
-            self.late_to_die,
-            self.broken
+            "{trials} trials, {violations} violations, {uncertain} uncertain, {broken} without a verdict"
         );
+        if self.kill_pending + self.stood_still > 0 {
+            println!(
+                "of these, {} alive with SIGKILL pending, {} while the machine stood still",
+                self.kill_pending, self.stood_still
+            );
+        }
         if let Some((worst, number)) = self.worst {
             println!("worst margin to the end of a lease: {worst} (trial {number})");
         }

@@ -46,6 +46,8 @@ pub(crate) struct House {
     pub(crate) program: String,
     /// What is wrong on purpose.
     pub(crate) plant: Plant,
+    /// What the machine was late with is uncertain, not a violation.
+    pub(crate) excuses: bool,
     /// This process, for those that must not outlive it.
     pub(crate) owner: String,
     pub(crate) census: Arc<Census>,

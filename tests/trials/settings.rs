@@ -28,6 +28,7 @@ pub(crate) struct Settings {
     deck: Vec<Fault>,
     faults: Option<String>,
     plant: Plant,
+    excuses: bool,
     program: String,
 }
 
@@ -48,13 +49,29 @@ impl Settings {
             Some("touched-key") => Plant::TouchedKey,
             Some(_) => return Err("PLANT is one of no-guard, stray-signal, touched-key".into()),
         };
+        let excuses = match text("EXCUSE").as_deref() {
+            None => false,
+            Some("machine") => true,
+            Some(_) => return Err("EXCUSE is machine, or not set".into()),
+        };
         let faults = text("FAULT");
         let deck = deck(faults.as_deref(), plant)?;
         let program = text("REDLOCK_RUN_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_redlock-run").to_owned());
         let program = std::fs::canonicalize(&program).map_err(|error| format!("{program}: {error}"))?;
         let program = program.to_string_lossy().into_owned();
         let jobs = number("JOBS")?.unwrap_or(DEFAULT_JOBS).max(1);
-        Ok(Self { first, last, jobs, tells_all: trial.is_some(), seed, deck, faults, plant, program })
+        Ok(Self {
+            first,
+            last,
+            jobs,
+            tells_all: trial.is_some(),
+            seed,
+            deck,
+            faults,
+            plant,
+            excuses,
+            program,
+        })
     }
 
     /// Trial `number`.
@@ -67,6 +84,7 @@ impl Settings {
         House {
             program: self.program.clone(),
             plant: self.plant,
+            excuses: self.excuses,
             owner: roles::owner(),
             census: Census::start(&self.program),
             stalls: Stalls::start(),
@@ -76,7 +94,8 @@ impl Settings {
     /// The first lines of the output.
     pub(crate) fn heading(&self) -> String {
         let count = self.last + 1 - self.first;
-        format!("binary {}\nSEED={}: {count} trials, {} at once", self.program, self.seed, self.jobs)
+        let excuses = if self.excuses { ", EXCUSE=machine" } else { "" };
+        format!("binary {}\nSEED={}: {count} trials, {} at once{excuses}", self.program, self.seed, self.jobs)
     }
 
     /// What to type to have the same trial again.
@@ -85,7 +104,7 @@ impl Settings {
         if let Some(faults) = &self.faults {
             let _ = write!(line, " FAULT={faults}");
         }
-        for name in ["PLANT", "REDLOCK_RUN_BIN"] {
+        for name in ["PLANT", "EXCUSE", "REDLOCK_RUN_BIN"] {
             if let Some(value) = text(name) {
                 let _ = write!(line, " {name}={value}");
             }

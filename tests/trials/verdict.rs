@@ -1,5 +1,6 @@
 //! The verdict on one trial. Strict where something was seen, careful where it was not: a violation
-//! is what was surely alive after the limit; what was only not yet known to be dead is *uncertain*.
+//! is what was surely alive after the limit, whatever the cause; what was only not yet known to be dead
+//! is *uncertain*.
 
 use std::time::Duration;
 
@@ -23,14 +24,25 @@ pub(crate) struct Verdict {
     pub(crate) violations: Vec<String>,
     /// What might have been.
     pub(crate) uncertain: Vec<String>,
-    /// Uncertain because what was killed in time was not run to its exit in time.
-    pub(crate) late_to_die: bool,
+    /// Why something was alive after the limit, where that can be said.
+    pub(crate) cause: Option<Cause>,
     /// A process of the job was ever seen.
     pub(crate) had_job: bool,
     /// From the death of the job to the limit, when there was a job and both are known.
     pub(crate) margin: Option<Margin>,
     /// What happened, for the reader of a violation.
     pub(crate) story: String,
+}
+
+/// What a process that lived too long had to do with the product. It is a violation all the same: the
+/// rule asks who is alive, not why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It had its SIGKILL and was not seen without it after the limit: the kernel had not run it to its
+    /// exit. It may have been in a system call.
+    KillPending,
+    /// The machine stood still for at least as long.
+    StoodStill,
 }
 
 /// How close it was.
@@ -50,7 +62,7 @@ pub(crate) fn try_out(scene: &mut Scene<'_>) -> Result<Verdict, Trouble> {
         fault,
         violations: Vec::new(),
         uncertain: Vec::new(),
-        late_to_die: false,
+        cause: None,
         had_job: scene.tree.alive_at().is_some(),
         margin: None,
         story: String::new(),
@@ -104,7 +116,7 @@ impl Verdict {
         }
     }
 
-    /// Something was alive after the limit: whose fault is that?
+    /// Something was alive after the limit. Tells the cause where it can be seen.
     fn judge_late(&mut self, scene: &Scene<'_>, limit: &Limit, alive_at: Moment) {
         let mut lives = scene.tree.lives();
         lives.retain(|life| life.alive_at > Some(limit.certain));
@@ -112,15 +124,17 @@ impl Verdict {
         let by = alive_at.since(limit.certain);
         let what = format!("{} alive {by} after {}", tree::names(&lives), limit.what);
         let stood_still = scene.house.stalls.total(limit.work_begins, alive_at);
-        if !may_have_run {
-            self.uncertain.push(format!("{what}, but not seen running then: killed, only not yet dead"));
-            self.late_to_die = true;
+        let (cause, remark) = if !may_have_run {
+            (Some(Cause::KillPending), " (with SIGKILL pending)".to_owned())
         } else if by <= stood_still {
-            let excuse = format!("the machine stood still for {stood_still} of the time before");
-            self.uncertain.push(format!("{what}, but {excuse}"));
+            (Some(Cause::StoodStill), format!(" (the machine stood still for {stood_still} before)"))
         } else {
-            self.violations.push(what);
-        }
+            (None, String::new())
+        };
+        self.cause = cause;
+        let excused = scene.house.excuses && cause.is_some();
+        let list = if excused { &mut self.uncertain } else { &mut self.violations };
+        list.push(what + &remark);
     }
 
     /// What a job has no reason to notice did not end it.
