@@ -209,6 +209,21 @@ fn a_job_that_keeps_forking_away_is_caught() {
     assert!(SystemTime::now() < end, "it lived beyond the lease");
 }
 
+#[test]
+fn a_run_within_a_run_dies_with_the_outer_wrapper() {
+    let server = Server::start();
+    let nest = Nest::new();
+    nest.script("job", TREE);
+    let args = ["--ttl", TTL, "--key", KEY, "redlock-run", "--ttl", TTL, "--key", "inner", "sh", "./job"];
+    let run = Run::on(&server, args).in_dir(nest.dir()).spawn();
+    let tree = nest.all("sleep", TREE_SIZE);
+    let guards = proc::descendants(run.pid());
+    kill(&run.wrapper());
+    dead_before(end_of_lease(&server), &tree);
+    assert!(nest.jobs().is_empty(), "{:?}", nest.jobs());
+    wait_until("neither guard is left", SOON, || guards.iter().all(Process::is_dead));
+}
+
 /// As a process manager does that has lost its patience. The guard has a group of its own.
 #[test]
 fn a_kill_of_the_callers_whole_group_leaves_nobody_behind() {

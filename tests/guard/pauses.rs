@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP};
+use nix::sys::signal::Signal::{self, SIGCONT, SIGKILL, SIGSTOP};
 
 use super::{EXTENDED_EVERY, SAYS_BYE, TREE, TTL, stop, tree};
 use crate::support::hang::Hung;
@@ -28,6 +28,18 @@ fn a_guard_that_is_stopped_goes_on_at_once() {
     }
     gate.open();
     run.finish().stdout(format!("{}\n", job.pid)).expect_status(4);
+}
+
+#[test]
+fn other_signals_to_the_guard_change_nothing() {
+    let server = Server::start();
+    let (nest, gate) = (Nest::new(), Gate::new(&server));
+    let (run, job) = healthy(&server, &nest, &gate);
+    let guard = guard_of(&run.wrapper());
+    for signal in Signal::iterator().filter(|signal| !matches!(signal, SIGKILL | SIGSTOP)) {
+        guard.signal(signal);
+    }
+    never_noticed(&server, run, &job, &gate);
 }
 
 /// The guard is there before the lock is, so somebody may stop it before there is a job.

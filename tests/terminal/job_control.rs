@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 
 use nix::libc;
-use nix::sys::signal::Signal::SIGKILL;
+use nix::sys::signal::Signal::{SIGCONT, SIGKILL};
 
 use super::{Desk, until_running, until_stopped};
 use crate::support::jobs::KEY;
@@ -51,6 +51,42 @@ fn the_suspend_key_stops_run_and_job_and_fg_lets_both_go_on() {
 #[test]
 fn the_suspend_key_and_fg_work_without_a_guard_too() {
     suspended_and_resumed("--no-guard");
+}
+
+#[test]
+fn a_run_within_a_run_is_suspended_and_resumed_with_it() {
+    let mut desk = Desk::new();
+    desk.bash.type_line("redlock-run --key job redlock-run --key inner sleep 600");
+    let job = desk.nest.one("sleep");
+    let wrappers = desk.nest.all("redlock-run", 2);
+    let all = [&wrappers[0], &wrappers[1], &job];
+    for _ in 0..2 {
+        desk.bash.pty.write("\x1a");
+        desk.prompt();
+        until_stopped(&all);
+        desk.bash.type_line("fg");
+        desk.bash.wait_for_foreground("redlock-run");
+        until_running(&all);
+    }
+    desk.bash.pty.write("\x03");
+    desk.prompt();
+    assert_eq!(desk.status(), "130");
+    assert!(all.iter().all(|process| process.is_dead()));
+    assert!(!desk.server.redis.exists("inner") && !desk.server.redis.exists(KEY));
+}
+
+/// Not by the shell, which tells the whole group, but by somebody who knows the one pid.
+#[test]
+fn a_suspended_run_that_is_continued_alone_takes_its_job_with_it() {
+    let mut desk = Desk::new();
+    let (wrapper, job) = desk.starts("redlock-run --key job sleep 600", "sleep");
+    desk.bash.pty.write("\x1a");
+    desk.prompt();
+    until_stopped(&[&wrapper, &job]);
+    wrapper.signal(SIGCONT);
+    until_running(&[&wrapper, &job]);
+    desk.bash.run("kill %1; wait %1");
+    assert_eq!(desk.status(), "143");
 }
 
 #[test]
