@@ -6,8 +6,9 @@
 //! discarded), all signals blocked, and a name of its own (`killall -9 redlock-run` spares it).
 
 use super::page::{Page, Standing};
-use super::spawn::{Policy, spawn};
+use super::spawn::{Group, Policy, spawn};
 use super::sys::{self, Alarm};
+use super::terminal::leads_session;
 use super::warden::{Bystanders, Warden};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -36,11 +37,11 @@ impl Guard {
     pub(super) fn start(page: Page, policy: Policy, argv: &[CString]) -> nix::Result<Self> {
         let (ours, theirs) =
             UnixStream::pair().map_err(|error| nix::Error::from_raw(error.raw_os_error().unwrap_or(0)))?;
-        let shared_group = getpgrp();
+        let (shared_group, leads_session) = (getpgrp(), leads_session());
         match sys::fork_process()? {
             ForkResult::Child => {
                 drop(ours);
-                run(page, policy, argv, shared_group, theirs)
+                run(page, policy, argv, shared_group, leads_session, theirs)
             }
             ForkResult::Parent { child } => {
                 let _ = ours.set_nonblocking(true);
@@ -84,12 +85,24 @@ impl Guard {
 }
 
 /// The guard's whole life.
-fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrapper: UnixStream) -> ! {
+fn run(
+    page: Page,
+    policy: Policy,
+    argv: &[CString],
+    shared_group: Pid,
+    leads_session: bool,
+    mut wrapper: UnixStream,
+) -> ! {
     // Also those that the wrapper leaves open: a fault of our own kills all the same.
     let _ = SigSet::all().thread_set_mask();
     // A connection that the wrapper drops must be closed, not live on here.
     sys::close_inherited_but(wrapper.as_raw_fd());
-    let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+    // A parent in the same session and another group is what lets a group be suspended. Where the wrapper
+    // leads the session (`ssh -t`, `docker run -t`) nobody could resume it, the kernel discards ^Z, and the
+    // guard must not change that.
+    if policy.group == Group::Own || !leads_session {
+        let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+    }
     let _ = prctl::set_child_subreaper(true);
     let _ = prctl::set_name(c"redlock-guard");
     sys::set_disposition(libc::SIGCHLD, SigHandler::SigDfl);
