@@ -10,6 +10,7 @@
 use super::page::{Demand, Page};
 use super::roster::{Readiness, Roster};
 use super::spawn::{Group, Policy};
+use super::status::JobStatus;
 use super::sys::{self, Change, Which};
 use super::tree::{self, Process};
 use crate::clock::BootTime;
@@ -84,7 +85,9 @@ impl Warden {
     /// The wrapper is gone: nobody extends the lease, nobody will release it. What runs has to end.
     pub(super) fn abandon(&mut self) {
         self.reap();
-        let over = self.ended_at.is_some() && self.page.demanded() == Demand::Leader;
+        // A leader that a signal ended together with the wrapper (`kill -9 %1`) did not end by itself.
+        let by_itself = matches!(self.page.status(), Some(JobStatus::Exited(_)));
+        let over = by_itself && self.page.demanded() == Demand::Leader;
         if !over && !self.abandoned {
             self.page.stop_by(BootTime::now() + self.policy.grace);
         }
