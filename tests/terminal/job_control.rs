@@ -245,18 +245,21 @@ fn a_job_that_dies_with_the_terminal_in_other_hands_leaves_it_to_the_shell() {
 /// suspend key away: nobody could continue what it would stop.
 #[test]
 fn the_suspend_key_stops_nothing_where_nobody_could_resume() {
-    for program in [&["sleep", "600"][..], &["redlock-run", "--key", KEY, "sleep", "600"][..]] {
-        let server = Server::start();
-        let nest = Nest::new();
-        let run = Run::of(program[0], &program[1..]).env("REDLOCK_RUN_URL", server.url());
-        let mut pty = Pty::spawn(run.in_dir(nest.dir()).into_command());
-        let (leader, job) = (pty.leader(), nest.one("sleep"));
-        pty.write("\x1a");
-        // The terminal has taken the key when it takes the next, which ends the job.
-        pty.read_until("^Z");
-        pty.write("\x03");
-        assert_eq!(pty.wait().signal(), Some(libc::SIGINT), "under {program:?}");
-        assert!(job.is_dead() && leader.is_dead());
+    for command in ["sleep 600", "redlock-run --key job sleep 600"] {
+        // Leading the session, or below a script that does.
+        for line in [format!("exec {command}"), format!("{command}; exit $?")] {
+            let server = Server::start();
+            let nest = Nest::new();
+            let run = Run::of("sh", ["-c", &line]).env("REDLOCK_RUN_URL", server.url());
+            let mut pty = Pty::spawn(run.in_dir(nest.dir()).into_command());
+            let job = nest.one("sleep");
+            pty.write("\x1a");
+            // The terminal has taken the key when it takes the next, which ends the job.
+            pty.read_until("^Z");
+            pty.write("\x03");
+            assert_eq!(pty.wait().signal(), Some(libc::SIGINT), "{line}");
+            assert!(job.is_dead(), "{line}");
+        }
     }
 }
 

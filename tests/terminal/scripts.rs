@@ -1,13 +1,16 @@
 //! A script in a terminal shares one group with its run and with the job: none of it is the job.
 
 use nix::sys::signal::Signal::{SIGCONT, SIGHUP, SIGKILL, SIGSTOP, SIGTERM};
+use nix::sys::signal::killpg;
+use nix::unistd::Pid;
 
 use super::{Act, Desk};
 use crate::support::jobs::KEY;
 use crate::support::lease::{dead_before, end_of_lease, held_until_dead};
 use crate::support::nest::{WITNESS, guard_of, untouched};
+use crate::support::pty::Pty;
 use crate::support::wait::SOON;
-use crate::support::{Process, proc, wait_until};
+use crate::support::{Nest, Process, Run, Server, proc, wait_until};
 
 /// In a terminal a script, its other jobs and the run share one group.
 #[test]
@@ -110,4 +113,17 @@ fn a_kill_of_the_whole_group_in_a_terminal_leaves_nobody_behind() {
     dead_before(end_of_lease(&desk.server), &tree);
     assert!(desk.nest.named("sleep").is_empty());
     wait_until("the guard is gone too", SOON, || desk.nest.named("redlock-guard").is_empty());
+}
+
+/// The same where the run leads the session.
+#[test]
+fn a_kill_of_the_whole_session_leaders_group_leaves_nobody_behind() {
+    let server = Server::start();
+    let nest = Nest::new();
+    let args = ["--ttl", "1s", "--key", KEY, "sh", "-c", TREE];
+    let pty = Pty::spawn(Run::on(&server, args).in_dir(nest.dir()).into_command());
+    let tree = nest.all("sleep", 4);
+    killpg(Pid::from_raw(pty.leader().pid), SIGKILL).expect("the group is there");
+    dead_before(end_of_lease(&server), &tree);
+    assert!(nest.jobs().is_empty(), "{:?}", nest.jobs());
 }
