@@ -133,7 +133,12 @@ fn end_on_signals() {
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         // SAFETY: the handler touches an atomic and _exit, nothing else.
-        unsafe { sigaction(signal, &action) }.expect("to handle signals");
+        let before = unsafe { sigaction(signal, &action) }.expect("to handle signals");
+        if before.handler() == SigHandler::SigIgn {
+            // `nohup make trials &`
+            // SAFETY: as it was.
+            unsafe { sigaction(signal, &before) }.expect("to handle signals");
+        }
     }
 }
 
