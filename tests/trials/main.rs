@@ -134,7 +134,7 @@ fn end_on_signals() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         // SAFETY: the handler touches an atomic and _exit, nothing else.
         let before = unsafe { sigaction(signal, &action) }.expect("to handle signals");
-        if before.handler() == SigHandler::SigIgn {
+        if matches!(before.handler(), SigHandler::SigIgn) {
             // `nohup make trials &`
             // SAFETY: as it was.
             unsafe { sigaction(signal, &before) }.expect("to handle signals");
