@@ -345,12 +345,12 @@ fn a_signal_to_the_callers_group_reaches_the_job_once() {
     assert_eq!(run.stdout_so_far(), "ready\nterm\nend\n");
 }
 
-/// Without a terminal nobody presses ^Z, but somebody may send what it sends.
+/// Without a terminal nobody presses ^Z, but somebody may send what it sends, and resume it.
 #[test]
 fn a_stop_signal_stops_job_and_run_and_cont_lets_both_go_on() {
     let server = Server::start();
     let nest = Nest::new();
-    let mut run = sh(&server, &[], SLEEPS).in_dir(nest.dir()).spawn();
+    let mut run = sh(&server, &[], SLEEPS).in_dir(nest.dir()).resumable().spawn();
     let (wrapper, job) = (run.wrapper(), run.job());
     for _ in 0..3 {
         run.signal(SIGTSTP);
@@ -360,4 +360,33 @@ fn a_stop_signal_stops_job_and_run_and_cont_lets_both_go_on() {
     }
     run.signal(SIGTERM);
     run.finish().any_output().expect_signal(SIGTERM);
+}
+
+/// cron, a daemon, `setsid`: the kernel discards what a terminal would stop a direct run with, whoever sends
+/// it, since it would stand still for ever.
+#[test]
+fn a_stop_signal_stops_nothing_where_nobody_could_resume_it() {
+    let script = "for signal in TSTP TTIN TTOU; do kill -$signal $$; done
+                  trap 'kill $! 2>/dev/null; echo goes on; exit 7' USR1; sleep 600 & echo ready; wait";
+    let server = Server::start();
+    let nest = Nest::new();
+    nest.script("job", script);
+    let run = |line: &str| {
+        let run = Run::of("setsid", ["sh", "-c", line]).env("REDLOCK_RUN_URL", server.url());
+        let mut run = run.in_dir(nest.dir()).spawn();
+        run.wait_for_stdout("ready\n");
+        run
+    };
+    for line in ["exec sh ./job", "exec redlock-run --key job sh ./job"] {
+        let mut run = run(line);
+        run.signal(SIGTSTP);
+        run.signal(SIGUSR1);
+        run.finish().stdout("ready\ngoes on\n").expect_status(7);
+    }
+    // Below a script that leads the session.
+    let mut run = run("redlock-run --key job sh ./job; exit $?");
+    let wrapper = nest.one("redlock-run");
+    wrapper.signal(SIGTSTP);
+    wrapper.signal(SIGUSR1);
+    run.finish().stdout("ready\ngoes on\n").expect_status(7);
 }

@@ -5,7 +5,7 @@ use super::signals::{Arrived, Signals};
 use super::spawn::Group;
 use super::supervise::{Job, Parent};
 use super::sys::{self, Change, Which};
-use super::terminal::Terminal;
+use super::terminal::{Terminal, group_is_orphaned};
 use super::tree::Process;
 use nix::unistd::getpid;
 
@@ -60,12 +60,14 @@ impl Job {
         }
         match self.policy.group {
             Group::Shared => sys::send(leader, signal),
+            // As the kernel does with a direct run there: nobody could resume us.
+            Group::Own if is_stop(signal) && group_is_orphaned() => {}
             Group::Own => {
                 sys::send(-leader, signal);
                 match signal {
                     // What is stopped cannot act on it.
                     libc::SIGTERM | libc::SIGINT | libc::SIGHUP => sys::send(-leader, libc::SIGCONT),
-                    libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => self.stop_with_job = true,
+                    signal if is_stop(signal) => self.stop_with_job = true,
                     _ => {}
                 }
             }
@@ -108,4 +110,9 @@ impl Job {
             }
         }
     }
+}
+
+/// Whether `signal` is one of those by which a terminal stops jobs.
+const fn is_stop(signal: i32) -> bool {
+    matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
 }

@@ -1,21 +1,33 @@
 //! The guard: the job's parent, and the one who ends it when the wrapper cannot.
 //!
 //! Forked while the wrapper has one thread and waits for the first answer of Redis, so that it costs no
-//! time at all. It has its own process group (a `kill -9 -PGID` at the caller's group
-//! spares it), the caller's session (in another one the job's group would be orphaned, and ^Z
-//! discarded), all signals blocked, and a name of its own (`killall -9 redlock-run` spares it).
+//! time at all. It has its own process group (a `kill -9 -PGID` at the caller's group spares it), all
+//! signals blocked, and a name of its own (`killall -9 redlock-run` spares it).
+//!
+//! Its session decides what a ^Z does to the job. The kernel discards the terminal's stop signals in an
+//! orphaned process group, one in which nobody has a parent in the same session and another group, as
+//! nobody could resume it. The guard is the job's parent, so its place must make the job's group what
+//! the group of a direct run would have been:
+//!
+//! | the job's group | the caller's group | the guard |
+//! |---|---|---|
+//! | its own | can be resumed | in a group of its own |
+//! | its own | is orphaned (cron, `setsid`) | leaves the session |
+//! | the caller's | the kernel judges by the wrapper's own parent | leaves the session |
+//!
+//! It leaves the session only when the job has been started, which would else be born outside of it.
 
 use super::page::{Page, Standing};
 use super::spawn::{Group, Policy, spawn};
 use super::sys::{self, Alarm};
-use super::terminal::leads_session;
+use super::terminal::group_is_orphaned;
 use super::warden::{Bystanders, Warden};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, send};
-use nix::unistd::{ForkResult, Pid, chdir, getpgrp, setpgid};
+use nix::unistd::{ForkResult, Pid, chdir, getpgrp, setpgid, setsid};
 use std::ffi::CString;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
@@ -37,11 +49,11 @@ impl Guard {
     pub(super) fn start(page: Page, policy: Policy, argv: &[CString]) -> nix::Result<Self> {
         let (ours, theirs) =
             UnixStream::pair().map_err(|error| nix::Error::from_raw(error.raw_os_error().unwrap_or(0)))?;
-        let (shared_group, leads_session) = (getpgrp(), leads_session());
+        let (shared_group, orphaned) = (getpgrp(), group_is_orphaned());
         match sys::fork_process()? {
             ForkResult::Child => {
                 drop(ours);
-                run(page, policy, argv, shared_group, leads_session, theirs)
+                run(page, policy, argv, shared_group, orphaned, theirs)
             }
             ForkResult::Parent { child } => {
                 let _ = ours.set_nonblocking(true);
@@ -90,17 +102,15 @@ fn run(
     policy: Policy,
     argv: &[CString],
     shared_group: Pid,
-    leads_session: bool,
+    orphaned: bool,
     mut wrapper: UnixStream,
 ) -> ! {
     // Also those that the wrapper leaves open: a fault of our own kills all the same.
     let _ = SigSet::all().thread_set_mask();
     // A connection that the wrapper drops must be closed, not live on here.
     sys::close_inherited_but(wrapper.as_raw_fd());
-    // A parent in the same session and another group is what lets a group be suspended. Where the wrapper
-    // leads the session (`ssh -t`, `docker run -t`) nobody could resume it, the kernel discards ^Z, and the
-    // guard must not change that.
-    if policy.group == Group::Own || !leads_session {
+    let stays_in_session = policy.group == Group::Own && !orphaned;
+    if stays_in_session {
         let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     }
     let _ = prctl::set_child_subreaper(true);
@@ -120,6 +130,9 @@ fn run(
             sys::exit_now(0)
         }
     };
+    if !stays_in_session {
+        let _ = setsid();
+    }
     // The wrapper is not told: it looks when a signal comes, and would only compete with the job now.
     // The job has its own copies of whatever the caller gave us. Kept open here, they would hold pipes
     // and locks for longer than the job does.

@@ -1,8 +1,9 @@
 //! The controlling terminal: whether a job is interactive, and its modes before and after.
 
 use super::spawn::Group;
+use super::tree::Process;
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcgetsid, tcsetattr};
-use nix::unistd::{Pid, getpgrp, getsid, tcgetpgrp};
+use nix::unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -70,4 +71,21 @@ impl Terminal {
 /// Whether this process leads its session: the kernel then tells it alone that the terminal hung up.
 pub(super) fn leads_session() -> bool {
     getsid(None) == Ok(Pid::this())
+}
+
+/// Whether nobody could resume our process group: no ancestor of ours that is outside of it is in the same
+/// session. The kernel looks at all members of a group; the others of ours have the same ancestors, or keep it
+/// from being orphaned without us.
+pub(super) fn group_is_orphaned() -> bool {
+    let (group, session) = (getpgrp(), getsid(None));
+    let mut ancestor = getppid().as_raw();
+    // A parent outside of our namespace is shown as 0.
+    while ancestor != 0 {
+        let pid = Some(Pid::from_raw(ancestor));
+        if getpgid(pid) != Ok(group) {
+            return getsid(pid) != session;
+        }
+        ancestor = Process::read(ancestor).map_or(0, |process| process.parent);
+    }
+    true
 }

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,6 +73,13 @@ impl Run {
     /// Starts it in `dir`.
     pub(crate) fn in_dir(mut self, dir: &Path) -> Self {
         self.command.current_dir(dir);
+        self
+    }
+
+    /// Starts it as a shell with job control does: in a process group of its own, which this process could
+    /// resume.
+    pub(crate) fn resumable(mut self) -> Self {
+        self.command.process_group(0);
         self
     }
 
