@@ -5,3 +5,7 @@
 extern "C" fn main(_argc: i32, _argv: *const *const std::ffi::c_char) -> i32 {
     redlock_run::main()
 }
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[link(name = "gcc_eh")]
+unsafe extern "C" {}

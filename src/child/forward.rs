@@ -7,7 +7,7 @@ use super::supervise::{Job, Parent};
 use super::sys::{self, Change, Which};
 use super::terminal::{Terminal, group_is_orphaned};
 use super::tree::Process;
-use nix::unistd::getpid;
+use nix::unistd::{getpgrp, getpid};
 
 impl Job {
     /// Signals that came before the job exists wait for it: none is lost between fork and exec.
@@ -61,7 +61,7 @@ impl Job {
         match self.policy.group {
             Group::Shared => sys::send(leader, signal),
             // As the kernel does with a direct run there: nobody could resume us.
-            Group::Own if is_stop(signal) && group_is_orphaned() => {}
+            Group::Own if is_stop(signal) && group_is_orphaned(getpgrp()) => {}
             Group::Own => {
                 sys::send(-leader, signal);
                 match signal {

@@ -15,28 +15,34 @@
 //! | its own | is orphaned (cron, `setsid`) | leaves the session |
 //! | the caller's | the kernel judges by the wrapper's own parent | leaves the session |
 //!
-//! It leaves the session only when the job has been started, which would else be born outside of it.
+//! It leaves the session only when the job has been started, which would else be born outside of it, and by
+//! way of the caller's group, since the leader of a group cannot.
 
 use super::page::{Page, Standing};
 use super::spawn::{Group, Policy, spawn};
 use super::sys::{self, Alarm};
 use super::terminal::group_is_orphaned;
 use super::warden::{Bystanders, Warden};
+use crate::exit_status::ExitStatus;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::{SigHandler, SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, send};
 use nix::unistd::{ForkResult, Pid, chdir, getpgrp, setpgid, setsid};
 use std::ffi::CString;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Messages to the guard: start the job; look at the page; the run is over.
 const GO: u8 = b'G';
 const LOOK: u8 = b'L';
 const END: u8 = b'E';
+
+/// A lock that is free is had within this time, in milliseconds.
+const AT_ONCE: u8 = 20;
 
 /// The wrapper's handle.
 pub(super) struct Guard {
@@ -49,11 +55,13 @@ impl Guard {
     pub(super) fn start(page: Page, policy: Policy, argv: &[CString]) -> nix::Result<Self> {
         let (ours, theirs) =
             UnixStream::pair().map_err(|error| nix::Error::from_raw(error.raw_os_error().unwrap_or(0)))?;
-        let (shared_group, orphaned) = (getpgrp(), group_is_orphaned());
+        let shared_group = getpgrp();
         match sys::fork_process()? {
             ForkResult::Child => {
                 drop(ours);
-                run(page, policy, argv, shared_group, orphaned, theirs)
+                // The frames below are the wrapper's: nothing may unwind into them.
+                let _ = catch_unwind(AssertUnwindSafe(|| run(page, policy, argv, shared_group, theirs)));
+                sys::exit_now(ExitStatus::Bug as i32)
             }
             ForkResult::Parent { child } => {
                 let _ = ours.set_nonblocking(true);
@@ -97,25 +105,15 @@ impl Guard {
 }
 
 /// The guard's whole life.
-fn run(
-    page: Page,
-    policy: Policy,
-    argv: &[CString],
-    shared_group: Pid,
-    orphaned: bool,
-    mut wrapper: UnixStream,
-) -> ! {
+///
+/// Most runs are short, and guard, wrapper, job and Redis often take turns on one processor: what is not
+/// needed to start the job comes after it, and not at all when the job has ended by then.
+fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrapper: UnixStream) -> ! {
     // Also those that the wrapper leaves open: a fault of our own kills all the same.
     let _ = SigSet::all().thread_set_mask();
-    // A connection that the wrapper drops must be closed, not live on here.
-    sys::close_inherited_but(wrapper.as_raw_fd());
-    let stays_in_session = policy.group == Group::Own && !orphaned;
-    if stays_in_session {
-        let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
-    }
+    let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     let _ = prctl::set_child_subreaper(true);
     let _ = prctl::set_name(c"redlock-guard");
-    sys::set_disposition(libc::SIGCHLD, SigHandler::SigDfl);
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
     let instruments = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
@@ -130,50 +128,69 @@ fn run(
             sys::exit_now(0)
         }
     };
-    if !stays_in_session {
+    // The wrapper is not told: it looks when a signal comes, and would only compete with the job now.
+    let warden = Warden::new(page, policy, leader, shared_group.as_raw(), Bystanders::default());
+    let settle_in = || settle_in(policy, shared_group, [&wrapper.as_fd(), &children.as_fd(), &alarm.as_fd()]);
+    watch(page, warden, &wrapper, &children, &alarm, settle_in)
+}
+
+/// Takes the place that the guard has while there is a job.
+fn settle_in(policy: Policy, shared_group: Pid, needed: [&BorrowedFd<'_>; 3]) {
+    if policy.group == Group::Shared || group_is_orphaned(shared_group) {
+        // The leader of a group cannot leave the session.
+        let _ = setpgid(Pid::from_raw(0), shared_group);
         let _ = setsid();
     }
-    // The wrapper is not told: it looks when a signal comes, and would only compete with the job now.
     // The job has its own copies of whatever the caller gave us. Kept open here, they would hold pipes
     // and locks for longer than the job does.
-    sys::close_all_but(vec![wrapper.as_raw_fd(), children.as_raw_fd(), alarm.as_fd().as_raw_fd()]);
+    sys::close_all_but(needed.map(AsRawFd::as_raw_fd));
     let _ = chdir("/");
     sys::raise_descriptor_limit();
-    let warden = Warden::new(page, policy, leader, shared_group.as_raw(), Bystanders::default());
-    watch(page, warden, wrapper, &children, &alarm)
 }
 
 /// Blocks until the wrapper says go; false when it went away instead.
 fn wait_for_go(wrapper: &mut UnixStream) -> bool {
+    let mut fds = [PollFd::new(wrapper.as_fd(), PollFlags::POLLIN)];
+    if poll(&mut fds, PollTimeout::from(AT_ONCE)) == Ok(0) {
+        // The lock is waited for. A connection that the wrapper drops must be closed, not live on here.
+        sys::close_inherited_but(wrapper.as_raw_fd());
+    }
     let mut message = [0];
     wrapper.read_exact(&mut message).is_ok() && message[0] == GO
 }
 
-/// While there is a job.
-fn watch(page: Page, mut warden: Warden, mut wrapper: UnixStream, children: &SignalFd, alarm: &Alarm) -> ! {
+/// While there is a job. `settle_in` is called once, when the job is seen to last.
+fn watch(
+    page: Page,
+    mut warden: Warden,
+    wrapper: &UnixStream,
+    children: &SignalFd,
+    alarm: &Alarm,
+    settle_in: impl FnOnce(),
+) -> ! {
     let _ = wrapper.set_nonblocking(true);
+    let mut settle_in = Some(settle_in);
     let mut wrapper_gone = false;
     loop {
         let before = progress(page);
         let next = warden.step();
         if progress(page) != before {
-            notify(&wrapper);
+            notify(wrapper);
+        }
+        if let Some(settle_in) = settle_in.take_if(|_| !page.is_settled()) {
+            settle_in();
         }
         if wrapper_gone && page.is_settled() {
             drop(warden);
             sys::exit_now(0);
         }
         alarm.set(next);
-        let mut fds = vec![
-            PollFd::new(children.as_fd(), PollFlags::POLLIN),
-            PollFd::new(alarm.as_fd(), PollFlags::POLLIN),
-        ];
-        if !wrapper_gone {
-            fds.push(PollFd::new(wrapper.as_fd(), PollFlags::POLLIN));
-        }
-        let _ = poll(&mut fds, PollTimeout::NONE);
+        let mut fds =
+            [children.as_fd(), alarm.as_fd(), wrapper.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let count = if wrapper_gone { 2 } else { 3 };
+        let _ = poll(&mut fds[..count], PollTimeout::NONE);
         while let Ok(Some(_)) = children.read_signal() {}
-        match if wrapper_gone { Said::Nothing } else { listen(&mut wrapper) } {
+        match if wrapper_gone { Said::Nothing } else { listen(wrapper) } {
             Said::Nothing => {}
             Said::End => {
                 drop(warden);
@@ -193,7 +210,7 @@ enum Said {
     Goodbye,
 }
 
-fn listen(wrapper: &mut UnixStream) -> Said {
+fn listen(mut wrapper: &UnixStream) -> Said {
     let mut bytes = [0; 64];
     loop {
         match wrapper.read(&mut bytes) {

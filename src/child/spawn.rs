@@ -2,7 +2,7 @@
 
 use super::early;
 use super::page::{Page, Standing};
-use super::sys::{self, Strings};
+use super::sys::{self, Image};
 use crate::clock::BootTime;
 use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
@@ -39,49 +39,38 @@ pub struct Policy {
 const SECRET: &str = "REDLOCK_RUN_PASSWORD";
 
 /// The caller's environment with the additions and without our secret.
-fn environment(page: &Page) -> Strings<'_> {
+fn environment(page: &Page) -> impl Iterator<Item = &CStr> + Clone {
     let name =
         |entry: &CStr| entry.to_bytes().iter().position(|byte| *byte == b'=').unwrap_or(entry.count_bytes());
-    let replaced = |entry: &&CStr| {
+    let replaced = move |entry: &&CStr| {
         let own = &entry.to_bytes()[..name(entry)];
         own == SECRET.as_bytes()
             || page.additions().any(|addition| &addition.to_bytes()[..name(addition)] == own)
     };
-    let kept = sys::raw_environment().filter(|entry| !replaced(entry)).map(|entry| -> &CStr { entry });
-    Strings::new(kept.chain(page.additions()))
+    let kept = sys::raw_environment().filter(move |entry| !replaced(entry)).map(|entry| -> &CStr { entry });
+    kept.chain(page.additions())
 }
 
 /// Starts the job as a child of the caller.
 pub(super) fn spawn(page: Page, argv: &[CString], group: Group, shared: Pid) -> nix::Result<i32> {
-    let environment = environment(&page);
-    let argv = Strings::new(argv.iter().map(CString::as_c_str));
     let parent = getpid();
-    let body = || {
-        become_job(page, &argv, &environment, parent, group, shared);
-    };
-    let pid = sys::spawn_sharing(&body, argv.count())?;
+    let body = |image: &Image| become_job(page, image, parent, group, shared);
+    let pid = sys::spawn_sharing(argv.iter().map(CString::as_c_str), environment(&page), &body)?;
     page.set_job(pid);
     Ok(pid)
 }
 
 /// In the child: everything between fork and exec. It shares the parent's memory: it allocates
-/// nothing, takes no lock, and leaves nothing changed but the page.
+/// nothing, takes no lock, and leaves nothing changed but the page. It ends when this returns.
 ///
 /// The order is what makes it safe: first the tie to the parent, then the check that there was a
 /// parent to be tied to, then whether the lease still allows a start, and only then anything that
 /// lets the caller's signals in.
-fn become_job(
-    page: Page,
-    argv: &Strings<'_>,
-    environment: &Strings<'_>,
-    parent: Pid,
-    group: Group,
-    shared: Pid,
-) -> ! {
+fn become_job(page: Page, image: &Image, parent: Pid, group: Group, shared: Pid) {
     sys::die_with_parent(Signal::SIGKILL);
     page.set_job(getpid().as_raw());
     if getppid() != parent {
-        sys::exit_now(127);
+        return;
     }
     let group = if group == Group::Own { Pid::from_raw(0) } else { shared };
     let _ = setpgid(Pid::from_raw(0), group);
@@ -90,7 +79,7 @@ fn become_job(
         page.advance(Standing::Armed, Standing::Expired);
     }
     if !page.advance(Standing::Armed, Standing::Running) {
-        sys::exit_now(127);
+        return;
     }
     restore_dispositions();
     for fd in (0..3).filter(|fd| early::was_closed(*fd)) {
@@ -98,9 +87,7 @@ fn become_job(
     }
     // Signals that came since the fork are pending and are delivered here, or by the new program.
     early::mask().install();
-    let errno = sys::execute(argv, environment);
-    page.set_exec_error(errno as i32);
-    sys::exit_now(127)
+    page.set_exec_error(sys::execute(image) as i32);
 }
 
 /// Signals as the caller left them: Rust's runtime has ignored SIGPIPE, and we have set SIGCHLD to its

@@ -8,9 +8,8 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal};
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::{ForkResult, Pid};
 use std::ffi::CStr;
-use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
@@ -71,10 +70,32 @@ impl SharedPage {
     }
 }
 
-/// fork(2). The caller must be single-threaded: the child goes on as an ordinary process.
+/// fork(2), of which only the system call is made. The caller must be single-threaded, and the child must
+/// neither start threads nor use what the C library keeps of its thread (its id, in raise(3) and in mutexes
+/// that know their owner): the library's own function renews that, and each page it writes to is a page
+/// to be copied, in both processes.
 pub(super) fn fork_process() -> nix::Result<ForkResult> {
-    // SAFETY: by the condition above.
-    unsafe { fork() }
+    let (flags, none) = (libc::c_long::from(libc::SIGCHLD), 0 as libc::c_long);
+    // SAFETY: a copy of our memory goes on with a stack of its own, by the conditions above. (Everywhere but
+    // on s390x the flags come first.)
+    let pid = unsafe {
+        if cfg!(target_arch = "s390x") {
+            libc::syscall(libc::SYS_clone, none, flags, none, none, none)
+        } else {
+            libc::syscall(libc::SYS_clone, flags, none, none, none, none)
+        }
+    };
+    match i32::try_from(pid) {
+        Ok(0) => Ok(ForkResult::Child),
+        Ok(pid) if pid > 0 => Ok(ForkResult::Parent { child: Pid::from_raw(pid) }),
+        _ => Err(Errno::last()),
+    }
+}
+
+/// What execve(2) takes, as it lies in the memory of whoever is about to be replaced by it.
+pub(super) struct Image {
+    argv: *const *const libc::c_char,
+    environment: *const *const libc::c_char,
 }
 
 /// Stack of a child that shares our memory, besides what its argument list needs: execvpe(3) keeps a
@@ -84,27 +105,43 @@ const CHILD_STACK: usize = 64 * 1024;
 /// Starts a child that shares our memory until it executes something, as vfork(2) does: nothing is
 /// copied, and this thread sleeps until then. `body` runs in the child on a stack of its own; it
 /// must neither allocate nor take a lock, since other threads of ours go on.
-pub(super) fn spawn_sharing<F: Fn()>(body: &F, arguments: usize) -> nix::Result<i32> {
-    extern "C" fn enter<F: Fn()>(body: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: `body` is the reference passed below, alive while the parent sleeps.
-        unsafe { (*body.cast::<F>())() };
+///
+/// `argv` (not empty) and `environment` are listed on that stack, not on the heap: in a process that was just
+/// forked each page of the heap that is written to must be copied first.
+pub(super) fn spawn_sharing<'a, F: Fn(&Image)>(
+    argv: impl Iterator<Item = &'a CStr> + Clone,
+    environment: impl Iterator<Item = &'a CStr> + Clone,
+    body: &F,
+) -> nix::Result<i32> {
+    extern "C" fn enter<F: Fn(&Image)>(context: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: `context` is the reference passed below, alive while the parent sleeps.
+        let (body, image) = unsafe { &*context.cast::<(&F, Image)>() };
+        body(image);
         exit_now(127)
     }
-    let size = (CHILD_STACK + 2 * size_of::<usize>() * arguments).next_multiple_of(PAGE.get());
-    let size = NonZeroUsize::new(size).unwrap_or(PAGE);
+    let arguments = argv.clone().count() + 1;
+    let listed = (arguments + environment.clone().count() + 1) * size_of::<usize>();
+    let needed = CHILD_STACK + 2 * size_of::<usize>() * arguments + listed;
+    let size = NonZeroUsize::new(needed.next_multiple_of(PAGE.get())).unwrap_or(PAGE);
     let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK;
     // SAFETY: an anonymous mapping at an address that the kernel chooses.
     let stack = unsafe { mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)? };
-    // SAFETY: the stack grows down from the end of the mapping, which is page-aligned; CLONE_VFORK keeps
-    // us asleep, and so `body` and the stack alive, until the child has left our memory.
+    // SAFETY: the lists end where the mapping ends, and each ends with a NULL that is there already: fresh
+    // memory is zero. The stack grows down from where they begin, aligned as it must be. CLONE_VFORK keeps
+    // us asleep, and so `context` and the stack alive, until the child has left our memory.
     let pid = unsafe {
-        let top = stack.cast::<u8>().add(size.get()).as_ptr().cast();
-        let body: *const F = body;
+        let bottom = stack.cast::<u8>();
+        let lists = bottom.add(size.get() - listed).cast::<*const libc::c_char>();
+        let image = Image { argv: lists.as_ptr(), environment: lists.add(arguments).as_ptr() };
+        argv.enumerate().for_each(|(at, entry)| lists.add(at).write(entry.as_ptr()));
+        environment.enumerate().for_each(|(at, entry)| lists.add(arguments + at).write(entry.as_ptr()));
+        let top = bottom.add((size.get() - listed) & !15).as_ptr().cast();
+        let mut context = (body, image);
         libc::clone(
             enter::<F>,
             top,
             libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-            body.cast_mut().cast(),
+            (&raw mut context).cast(),
         )
     };
     let errno = Errno::last();
@@ -119,26 +156,8 @@ pub(super) fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// A NULL-terminated array of strings for execve(2).
-pub(super) struct Strings<'a> {
-    pointers: Vec<*const libc::c_char>,
-    alive: PhantomData<&'a CStr>,
-}
-
-impl<'a> Strings<'a> {
-    pub(super) fn new(strings: impl Iterator<Item = &'a CStr>) -> Self {
-        let pointers = strings.map(CStr::as_ptr).chain([std::ptr::null()]).collect();
-        Self { pointers, alive: PhantomData }
-    }
-
-    /// How many there are, with the NULL.
-    pub(super) const fn count(&self) -> usize {
-        self.pointers.len()
-    }
-}
-
 /// The caller's environment exactly as it stands in memory, malformed entries included.
-pub(super) fn raw_environment() -> impl Iterator<Item = &'static CStr> {
+pub(super) fn raw_environment() -> impl Iterator<Item = &'static CStr> + Clone {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;
     }
@@ -158,9 +177,9 @@ pub(super) fn raw_environment() -> impl Iterator<Item = &'static CStr> {
 }
 
 /// execvpe(3): PATH search as in the C library, `/bin/sh` for scripts without `#!`. Returns on failure.
-pub(super) fn execute(argv: &Strings<'_>, environment: &Strings<'_>) -> Errno {
-    // SAFETY: both arrays are NULL-terminated and their strings are alive; argv is not empty.
-    unsafe { libc::execvpe(argv.pointers[0], argv.pointers.as_ptr(), environment.pointers.as_ptr()) };
+pub(super) fn execute(image: &Image) -> Errno {
+    // SAFETY: both lists are NULL-terminated and their strings are alive; argv is not empty.
+    unsafe { libc::execvpe(*image.argv, image.argv, image.environment) };
     Errno::last()
 }
 
@@ -374,7 +393,7 @@ pub(super) fn close_inherited_but(keep: i32) {
 }
 
 /// Closes every descriptor except `keep`. Only for the guard, which owns nothing else any more.
-pub(super) fn close_all_but(mut keep: Vec<i32>) {
+pub(super) fn close_all_but(mut keep: [i32; 3]) {
     keep.sort_unstable();
     let mut first = 0;
     for fd in keep.into_iter().chain([i32::MAX]) {

@@ -73,11 +73,11 @@ pub(super) fn leads_session() -> bool {
     getsid(None) == Ok(Pid::this())
 }
 
-/// Whether nobody could resume our process group: no ancestor of ours that is outside of it is in the same
-/// session. The kernel looks at all members of a group; the others of ours have the same ancestors, or keep it
+/// Whether nobody could resume `group`, the wrapper's: no ancestor of ours that is outside of it is in the same
+/// session. The kernel looks at all members of a group; its others have the same ancestors, or keep it
 /// from being orphaned without us.
-pub(super) fn group_is_orphaned() -> bool {
-    let (group, session) = (getpgrp(), getsid(None));
+pub(super) fn group_is_orphaned(group: Pid) -> bool {
+    let session = getsid(None);
     let mut ancestor = getppid().as_raw();
     // A parent outside of our namespace is shown as 0.
     while ancestor != 0 {
