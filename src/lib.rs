@@ -41,15 +41,14 @@ use config::ConfigError;
 use exit_status::{Ending, ExitStatus};
 use std::io::{ErrorKind, Write};
 
-/// Runs the program on the process's arguments, and gives the status to exit with.
-#[must_use]
-pub fn main() -> i32 {
+/// Runs the program on the process's arguments, and ends the process.
+pub fn main() -> ! {
     child::early::note();
     // Nothing may unwind into C; what panicked has said so.
     let ending = std::panic::catch_unwind(run_arguments).unwrap_or(ExitStatus::Bug.into());
     messages::flush();
     match ending {
-        Ending::Code(code) => code.into(),
+        Ending::Code(code) => child::exit_now(code.into()),
         Ending::Signal(signal) => child::die_of(signal),
     }
 }

@@ -50,5 +50,5 @@ pub use spawn::{Group, Policy};
 pub use start::{Prepared, StartError};
 pub use status::JobStatus;
 pub use supervise::{Cause, Dismissed, End, Events, Job};
-pub use sys::die_of;
+pub use sys::{die_of, exit_now};
 pub use terminal::Terminal;

@@ -150,8 +150,10 @@ pub(super) fn spawn_sharing<'a, F: Fn(&Image)>(
     if pid < 0 { Err(errno) } else { Ok(pid) }
 }
 
-/// Ends the process at once: no destructors, no flushing of what the parent has buffered.
-pub(super) fn exit_now(code: i32) -> ! {
+/// Ends the process at once: no destructors, no flushing of what is buffered, which a child would do for its
+/// parent, and nothing of what the C library does last: with a guard, each page that it writes to would be
+/// copied first.
+pub fn exit_now(code: i32) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { libc::_exit(code) }
 }
@@ -465,5 +467,5 @@ pub fn die_of(signal: i32) -> ! {
     RawMask::all_but(&[signal]).install();
     // SAFETY: raise has no preconditions.
     unsafe { libc::raise(signal) };
-    std::process::exit(128 + signal)
+    exit_now(128 + signal)
 }
