@@ -10,6 +10,10 @@ use std::{
 use crate::server::Server;
 use crate::table::{median, p10, p90};
 
+/// The rows whose difference is the guard.
+const GUARDED: &str = "redlock-run, unix socket";
+const UNGUARDED: &str = "redlock-run --no-guard, unix socket";
+
 /// One row of the table: a command line that runs `/bin/true`, and the times it took.
 struct Contender {
     name: &'static str,
@@ -46,12 +50,9 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
         Contender::new("/bin/true alone", []),
         Contender::new("flock FILE", ["flock", "flock.lock"]),
         Contender::new("C floor, unix socket", [floor.as_str(), Server::SOCKET, "floor"]),
-        Contender::new("redlock-run, unix socket", [program, "--url", unix, "--key", "unix", "--"]),
+        Contender::new(GUARDED, [program, "--url", unix, "--key", "unix", "--"]),
         Contender::new("redlock-run, TCP", [program, "--url", &tcp, "--key", "tcp", "--"]),
-        Contender::new(
-            "redlock-run --no-guard, unix socket",
-            [program, "--no-guard", "--url", unix, "--key", "bare", "--"],
-        ),
+        Contender::new(UNGUARDED, [program, "--no-guard", "--url", unix, "--key", "bare", "--"]),
         Contender::new("redis-cli idiom in sh, unix socket", [idiom, Server::SOCKET, "idiom"]),
     ];
     // Also warms the page cache.
@@ -73,6 +74,7 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
         }
     }
 
+    let guard_adds = added(&contenders, GUARDED, UNGUARDED);
     for contender in &mut contenders {
         contender.times.sort_unstable();
     }
@@ -86,6 +88,20 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
         let ratio = flock.map_or("-".to_owned(), |flock| format!("{:.2}", median(times) / flock));
         println!("{name:38}{:>8.2}{:>8.2}{:>8.2}{ratio:>10}", p10(times), median(times), p90(times));
     }
+    if let Some(guard_adds) = guard_adds {
+        println!("The guard adds {guard_adds:.2} (the median of the differences in each round).");
+    }
+}
+
+/// What one contender takes longer than another, in milliseconds: the median of the differences in each
+/// round, which a drift of the machine touches less than the difference of the medians.
+fn added(contenders: &[Contender], with: &str, without: &str) -> Option<f64> {
+    let times = |name| contenders.iter().find(|contender| contender.name == name).map(|found| &found.times);
+    let pairs = times(with)?.iter().zip(times(without)?);
+    let mut differences: Vec<f64> =
+        pairs.map(|(with, without)| (with.as_secs_f64() - without.as_secs_f64()) * 1e3).collect();
+    differences.sort_by(f64::total_cmp);
+    differences.get(differences.len() / 2).copied()
 }
 
 /// Compiles `benches/floor.c` into the current directory and returns the program's path.
