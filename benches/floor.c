@@ -1,11 +1,14 @@
 /*
  * floor: the least that a Redis lock around a command can cost, as a yardstick for `make bench`.
  *
- *     floor SOCKET|HOST:PORT KEY COMMAND [ARG]...
+ *     floor [-g] SOCKET|HOST:PORT KEY COMMAND [ARG]...
  *
  * Connects, takes KEY for 30 s (one EVAL), runs COMMAND, deletes KEY if it is still ours (one EVAL),
  * exits with COMMAND's status: the two round trips of redlock-run without anything that makes it
  * safe: no renewal, no waiting, no signals, no retries. Not for use.
+ *
+ * With -g the command is the child of a process in between, as redlock-run's guard is, which does
+ * nothing but start it and report its end: the least that any guard with a memory of its own can cost.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -83,31 +86,78 @@ static void eval(int fd, const char *script, const char *key, const char *value,
         errx(1, "Redis replied: %s", reply);
 }
 
+/* Starts the command and waits for it. */
+static int run(char **argv)
+{
+    int status;
+    pid_t child = vfork();
+
+    if (child < 0)
+        err(71, "vfork");
+    if (child == 0) {
+        execvp(argv[0], argv);
+        _exit(127);
+    }
+    if (waitpid(child, &status, 0) != child)
+        err(71, "waitpid");
+    return status;
+}
+
+/* Forks the process in between: it runs the command when it reads a byte, writes the status, and ends
+ * when the other side is closed. */
+static pid_t fork_guard(char **argv, int *link)
+{
+    int ends[2], status;
+    char go;
+    pid_t guard;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        err(71, "socketpair");
+    guard = fork();
+    if (guard < 0)
+        err(71, "fork");
+    *link = ends[0];
+    if (guard != 0) {
+        close(ends[1]);
+        return guard;
+    }
+    close(ends[0]);
+    if (read(ends[1], &go, 1) == 1) {
+        status = run(argv);
+        if (write(ends[1], &status, sizeof status) == sizeof status)
+            go = read(ends[1], &go, 1);
+    }
+    _exit(0);
+}
+
 int main(int argc, char **argv)
 {
     unsigned char random[16];
     char token[33];
-    int fd, status, i;
-    pid_t child;
+    int fd, status, i, guarded, link = -1;
+    pid_t guard = 0;
 
+    guarded = argc > 1 && strcmp(argv[1], "-g") == 0;
+    argc -= guarded;
+    argv += guarded;
     if (argc < 4)
-        errx(64, "usage: floor SOCKET|HOST:PORT KEY COMMAND [ARG]...");
+        errx(64, "usage: floor [-g] SOCKET|HOST:PORT KEY COMMAND [ARG]...");
     if (getrandom(random, sizeof random, 0) != sizeof random)
         err(1, "getrandom");
     for (i = 0; i < 16; i++)
         sprintf(token + 2 * i, "%02x", random[i]);
 
     fd = connect_to(argv[1]);
+    if (guarded)
+        guard = fork_guard(argv + 3, &link);
     eval(fd, ACQUIRE, argv[2], token, "30000", "+OK");
-    child = fork();
-    if (child < 0)
-        err(71, "fork");
-    if (child == 0) {
-        execvp(argv[3], argv + 3);
-        err(127, "%s", argv[3]);
-    }
-    if (waitpid(child, &status, 0) != child)
-        err(71, "waitpid");
+    if (!guarded)
+        status = run(argv + 3);
+    else if (write(link, "g", 1) != 1 || read(link, &status, sizeof status) != sizeof status)
+        errx(71, "the guard is gone");
+    close(link);
     eval(fd, RELEASE, argv[2], token, NULL, ":1");
+    if (guarded)
+        waitpid(guard, NULL, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -10,7 +10,9 @@ use std::{
 use crate::server::Server;
 use crate::table::{median, p10, p90};
 
-/// The rows whose difference is the guard.
+/// The rows whose differences are the guard's, and the least that a guard can cost.
+const FLOOR: &str = "C floor, unix socket";
+const GUARDED_FLOOR: &str = "C floor with an idle guard";
 const GUARDED: &str = "redlock-run, unix socket";
 const UNGUARDED: &str = "redlock-run --no-guard, unix socket";
 
@@ -49,7 +51,8 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
     let mut contenders = vec![
         Contender::new("/bin/true alone", []),
         Contender::new("flock FILE", ["flock", "flock.lock"]),
-        Contender::new("C floor, unix socket", [floor.as_str(), Server::SOCKET, "floor"]),
+        Contender::new(FLOOR, [floor.as_str(), Server::SOCKET, "floor"]),
+        Contender::new(GUARDED_FLOOR, [floor.as_str(), "-g", Server::SOCKET, "guarded"]),
         Contender::new(GUARDED, [program, "--url", unix, "--key", "unix", "--"]),
         Contender::new("redlock-run, TCP", [program, "--url", &tcp, "--key", "tcp", "--"]),
         Contender::new(UNGUARDED, [program, "--no-guard", "--url", unix, "--key", "bare", "--"]),
@@ -75,6 +78,7 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
     }
 
     let guard_adds = added(&contenders, GUARDED, UNGUARDED);
+    let floor_adds = added(&contenders, GUARDED_FLOOR, FLOOR);
     for contender in &mut contenders {
         contender.times.sort_unstable();
     }
@@ -88,8 +92,10 @@ pub(crate) fn compare(server: &Server, rounds: usize) {
         let ratio = flock.map_or("-".to_owned(), |flock| format!("{:.2}", median(times) / flock));
         println!("{name:38}{:>8.2}{:>8.2}{:>8.2}{ratio:>10}", p10(times), median(times), p90(times));
     }
-    if let Some(guard_adds) = guard_adds {
-        println!("The guard adds {guard_adds:.2} (the median of the differences in each round).");
+    if let (Some(guard), Some(floor)) = (guard_adds, floor_adds) {
+        println!(
+            "The guard adds {guard:.2}, an idle one {floor:.2}: medians of the differences in each round."
+        );
     }
 }
 
