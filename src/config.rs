@@ -12,6 +12,7 @@ use crate::escape::{escape, quote};
 use crate::exit_status::ExitStatus;
 use crate::lease::{Holder, Key, KeyError, LONGEST_NOTE, LONGEST_TTL, SHORTEST_TTL, Timing};
 use crate::lock::{Patience, Want};
+use crate::messages::reason;
 use crate::node::{Address, Credentials, Node, Timeouts};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -211,9 +212,7 @@ fn password_from(file: &Path) -> Result<Vec<u8>> {
     let mut password = Vec::new();
     std::fs::File::open(file)
         .and_then(|open| open.take(LONGEST_PASSWORD + 1).read_to_end(&mut password))
-        .map_err(|error| {
-            wrong(io_reason(&error)).hint("it must be a readable file that holds the password")
-        })?;
+        .map_err(|error| wrong(reason(&error)).hint("it must be a readable file that holds the password"))?;
     if password.len() as u64 > LONGEST_PASSWORD {
         return Err(wrong("too long for a password".into()));
     }
@@ -224,11 +223,6 @@ fn password_from(file: &Path) -> Result<Vec<u8>> {
         }
     }
     if password.is_empty() { Err(wrong("empty".into())) } else { Ok(password) }
-}
-
-fn io_reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 fn command(args: &RunArgs) -> Result<Vec<OsString>> {

@@ -33,6 +33,13 @@ enum Item {
 
 static WRITER: OnceLock<Option<SyncSender<Item>>> = OnceLock::new();
 
+/// What the system says about an error, in the words of a message: without Rust's "(os error N)".
+#[must_use]
+pub fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
 /// Queues a message: a fact, and perhaps further lines (hints), without the prefix and final newline.
 pub fn say(text: &str) {
     let mut lines = String::new();

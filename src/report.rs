@@ -2,10 +2,11 @@
 
 use crate::config::Loudness;
 use crate::duration::show;
+use crate::escape::escape;
 use crate::exit_status::ExitStatus;
 use crate::lease::{Key, Seen};
 use crate::lock::{Patience, Progress};
-use crate::messages;
+use crate::messages::{self, reason};
 use crate::node::{Busy, Fault, FaultKind};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -45,6 +46,30 @@ pub fn held(key: &Key, busy: &Busy) -> String {
 #[must_use]
 pub fn hint(text: &str) -> String {
     format!("  hint: {text}")
+}
+
+/// What the system refused us, with its reason and a hint. The chain of causes in one line, and never a
+/// backtrace.
+#[must_use]
+pub fn system(error: &anyhow::Error) -> String {
+    let mut words = Vec::new();
+    let mut number = None;
+    for cause in error.chain() {
+        let refused = cause.downcast_ref::<std::io::Error>();
+        number = number.or(refused.and_then(std::io::Error::raw_os_error));
+        words.push(refused.map_or_else(|| cause.to_string(), reason));
+    }
+    let fact = escape(words.join(": ").as_bytes());
+    let next = match number {
+        Some(libc::EMFILE) => "raise the limit of open files (ulimit -n)",
+        Some(libc::EAGAIN) => "raise the limit of processes (ulimit -u, or pids.max of the control group)",
+        Some(libc::ENOMEM) => {
+            "free memory, or raise the limit (ulimit -v, or memory.max of the control group)"
+        }
+        Some(libc::ENOSPC) => "free space on the disk",
+        _ => return fact,
+    };
+    format!("{fact}\n{}", hint(next))
 }
 
 /// A fault of Redis with its hint.

@@ -132,16 +132,19 @@ fn under_lock(
     let page = prepared.page();
     page.extend(held.lease);
     let started = BootTime::now();
-    let additions = environment(&want.key, held, &want.timing)?;
     let mark = [b"REDLOCK_RUN_TOKEN=", held.value.token().to_string().as_bytes()].concat();
-    let mut job = match prepared.start(&additions, &mark) {
-        Ok(job) => job,
+    let start = || -> Result<_> {
+        let story = Story::new(page, &want, loudness, stops_on_loss, started, held.lease)?;
+        let additions = environment(&want.key, held, &want.timing)?;
+        Ok((story, prepared.start(&additions, &mark)?))
+    };
+    let (story, mut job) = match start() {
+        Ok(started) => started,
         Err(error) => {
             release(&mut node, &want.key, &held.value, &mut UntilSignal::new(signals, 2));
-            return Err(error.into());
+            return Err(error);
         }
     };
-    let story = Story::new(page, &want, loudness, stops_on_loss, started, held.lease)?;
     let mut teller =
         Teller { story: &story, keeper: Keeper::new(node, &want.key, &held.value, want.timing, held.lease) };
     let end = job.supervise(signals, terminal, &mut teller);

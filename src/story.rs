@@ -14,9 +14,10 @@ use crate::lock::{Keeper, Loss, Released, Want, Watch};
 use crate::messages::say;
 use crate::node::{Busy, Fault};
 use crate::report;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::ffi::OsStr;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -58,6 +59,7 @@ impl Story {
         lease: Lease,
     ) -> Result<Self> {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(io::Error::from)
             .context("cannot make an eventfd")?;
         let shared = Shared {
             page,
@@ -106,7 +108,7 @@ impl Story {
                 error.status.into()
             }
             (Cause::ForkFailed(errno), _) => {
-                say(&format!("cannot fork: {}", nix::errno::Errno::from_raw(errno).desc()));
+                say(&report::system(&anyhow!(io::Error::from_raw_os_error(errno)).context("cannot fork")));
                 ExitStatus::System.into()
             }
             (Cause::NoGuard, _) => {

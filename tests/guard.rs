@@ -278,13 +278,9 @@ fn with_on_lost_warn_a_job_outlives_the_lease_of_a_stopped_wrapper() {
 fn the_guard_holds_nothing_of_the_callers() {
     let server = Server::start();
     let nest = Nest::new();
-    let mut run = sh(&server, &[], SLEEPS).in_dir(nest.dir()).spawn();
+    let mut run = sh(&server, &[], SLEEPS).in_dir(nest.dir()).resumable().spawn();
     run.job();
     let guard = guard_of(&run.wrapper());
-    let wrapper = run.wrapper().stat().expect("it runs");
-    let stat = guard.stat().expect("it runs");
-    assert_eq!(stat.pgrp, guard.pid, "a group of its own");
-    assert_eq!(stat.session, wrapper.session, "the caller's session");
     let files = || proc::open_files(guard.pid);
     // It closes them in the moment after it has forked the job.
     wait_until("no file of the caller's is open", SOON, || {
@@ -301,4 +297,20 @@ fn the_guard_holds_nothing_of_the_callers() {
     // All but KILL (9) and STOP (19), which cannot be, and 32 and 33, which the C library keeps.
     let cannot = 1 << 8 | 1 << 18 | 0b11 << 31;
     assert_eq!(blocked | cannot, u64::MAX, "{blocked:x}");
+    let (wrapper, stat) = (run.wrapper().stat().expect("it runs"), guard.stat().expect("it runs"));
+    assert_eq!((stat.pgrp, stat.session), (guard.pid, wrapper.session), "a group in the caller's session");
+}
+
+/// The job of a run that nobody could resume must not be one that somebody could: see `child/guard.rs`.
+#[test]
+fn the_guard_leaves_a_session_in_which_nobody_could_resume_the_run() {
+    let server = Server::start();
+    let nest = Nest::new();
+    let args = ["redlock-run", "--key", KEY, "sleep", "600"];
+    let run = Run::of("setsid", args).env("REDLOCK_RUN_URL", server.url()).in_dir(nest.dir()).spawn();
+    let job = nest.one("sleep");
+    let guard = guard_of(&run.wrapper());
+    let session = |process: &Process| process.stat().expect("it runs").session;
+    wait_until("it has a session of its own", SOON, || session(&guard) == guard.pid);
+    assert_eq!(session(&job), session(&run.wrapper()), "the job stays");
 }

@@ -61,6 +61,8 @@ mod transparency;
 mod cli;
 /// Bad input.
 mod errors;
+/// A system that refuses descriptors, or room on the disk.
+mod limits;
 /// What is printed and what is not.
 mod output;
 /// Who holds what.

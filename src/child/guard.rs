@@ -32,7 +32,7 @@ use nix::sys::socket::{MsgFlags, send};
 use nix::unistd::{ForkResult, Pid, chdir, getpgrp, setpgid, setsid};
 use std::ffi::CString;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -118,8 +118,11 @@ fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrap
     mask.add(Signal::SIGCHLD);
     let instruments = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .and_then(|children| Ok((children, Alarm::new()?)));
-    let go = wait_for_go(&mut wrapper);
-    let (Ok((children, alarm)), true) = (instruments, go) else { sys::exit_now(0) };
+    let Ok((children, alarm)) = instruments else { sys::exit_now(0) };
+    let ours = [wrapper.as_raw_fd(), children.as_raw_fd(), alarm.as_fd().as_raw_fd()];
+    if !wait_for_go(&mut wrapper, ours) {
+        sys::exit_now(0)
+    }
     let leader = match spawn(page, argv, policy.group, shared_group) {
         Ok(leader) => leader,
         Err(errno) => {
@@ -130,12 +133,12 @@ fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrap
     };
     // The wrapper is not told: it looks when a signal comes, and would only compete with the job now.
     let warden = Warden::new(page, policy, leader, shared_group.as_raw(), Bystanders::default());
-    let settle_in = || settle_in(policy, shared_group, [&wrapper.as_fd(), &children.as_fd(), &alarm.as_fd()]);
+    let settle_in = || settle_in(policy, shared_group, ours);
     watch(page, warden, &wrapper, &children, &alarm, settle_in)
 }
 
 /// Takes the place that the guard has while there is a job.
-fn settle_in(policy: Policy, shared_group: Pid, needed: [&BorrowedFd<'_>; 3]) {
+fn settle_in(policy: Policy, shared_group: Pid, ours: [RawFd; 3]) {
     if policy.group == Group::Shared || group_is_orphaned(shared_group) {
         // The leader of a group cannot leave the session.
         let _ = setpgid(Pid::from_raw(0), shared_group);
@@ -143,17 +146,17 @@ fn settle_in(policy: Policy, shared_group: Pid, needed: [&BorrowedFd<'_>; 3]) {
     }
     // The job has its own copies of whatever the caller gave us. Kept open here, they would hold pipes
     // and locks for longer than the job does.
-    sys::close_all_but(needed.map(AsRawFd::as_raw_fd));
+    sys::close_all_but(ours);
     let _ = chdir("/");
     sys::raise_descriptor_limit();
 }
 
 /// Blocks until the wrapper says go; false when it went away instead.
-fn wait_for_go(wrapper: &mut UnixStream) -> bool {
+fn wait_for_go(wrapper: &mut UnixStream, ours: [RawFd; 3]) -> bool {
     let mut fds = [PollFd::new(wrapper.as_fd(), PollFlags::POLLIN)];
     if poll(&mut fds, PollTimeout::from(AT_ONCE)) == Ok(0) {
         // The lock is waited for. A connection that the wrapper drops must be closed, not live on here.
-        sys::close_inherited_but(wrapper.as_raw_fd());
+        sys::close_inherited_but(ours);
     }
     let mut message = [0];
     wrapper.read_exact(&mut message).is_ok() && message[0] == GO

@@ -8,28 +8,38 @@ use super::supervise::{Job, Parent};
 use super::sys::{self, Alarm};
 use super::tree;
 use super::warden::{Bystanders, Warden};
+use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::SigHandler;
 use nix::unistd::{getpgrp, getpid};
 use std::ffi::CString;
 use std::fmt;
+use std::io;
 
 /// The system refused what a job needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct StartError {
-    /// What was tried.
-    pub what: &'static str,
-    /// The system's reason.
-    pub errno: nix::errno::Errno,
+    what: &'static str,
+    reason: io::Error,
+}
+
+impl StartError {
+    fn new(what: &'static str, errno: Errno) -> Self {
+        Self { what, reason: errno.into() }
+    }
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.errno.desc())
+        f.write_str(self.what)
     }
 }
 
-impl std::error::Error for StartError {}
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.reason)
+    }
+}
 
 /// A job that is ready to start as soon as there is a lock.
 pub struct Prepared {
@@ -46,7 +56,7 @@ impl Prepared {
     ///
     /// `room` is how many bytes the additions to the environment may have in the end.
     pub fn new(argv: &[CString], policy: Policy, guarded: bool, room: usize) -> Result<Self, StartError> {
-        let failed = |what| move |errno| StartError { what, errno };
+        let failed = |what| move |errno| StartError::new(what, errno);
         let page = Page::new(room).map_err(failed("cannot get memory"))?;
         if early::was_ignored(libc::SIGCHLD) {
             sys::set_disposition(libc::SIGCHLD, SigHandler::SigDfl);
@@ -86,7 +96,7 @@ impl Prepared {
     /// Starts the job with these additions to its environment (`NAME=value`). The page must hold a
     /// lease. `mark` is one of the additions, which no other run has.
     pub fn start(self, additions: &[CString], mark: &[u8]) -> Result<Job, StartError> {
-        let alarm = Alarm::new().map_err(|errno| StartError { what: "cannot make a timer", errno })?;
+        let alarm = Alarm::new().map_err(|errno| StartError::new("cannot make a timer", errno))?;
         let shared = !self.before.is_empty() || getpid().as_raw() == 1;
         let bystanders = Bystanders { before: self.before, mark: shared.then(|| mark.to_vec()) };
         self.page.write_additions(additions);
@@ -110,7 +120,7 @@ fn start_unguarded(
 ) -> Result<Box<Warden>, StartError> {
     let shared = getpgrp();
     let leader =
-        spawn(page, argv, policy.group, shared).map_err(|errno| StartError { what: "cannot fork", errno })?;
+        spawn(page, argv, policy.group, shared).map_err(|errno| StartError::new("cannot fork", errno))?;
     Ok(Box::new(Warden::new(page, policy, leader, shared.as_raw(), bystanders)))
 }
 

@@ -382,9 +382,10 @@ pub(super) fn close_raw(fd: i32) {
 
 /// In a fresh child: closes what the parent has opened itself, except `keep`. All of that is
 /// close-on-exec; what the parent was given when it was executed cannot be, and is left for the job.
-pub(super) fn close_inherited_but(keep: i32) {
-    // `keep` is among the newest of them.
-    for fd in (3..HIGHEST_OWN.max(keep + 16)).filter(|fd| *fd != keep) {
+pub(super) fn close_inherited_but(keep: [i32; 3]) {
+    // These are among the newest of them.
+    let newest = keep.into_iter().max().unwrap_or(0);
+    for fd in (3..HIGHEST_OWN.max(newest + 16)).filter(|fd| !keep.contains(fd)) {
         // SAFETY: the objects that own these descriptors are never used again in this process.
         unsafe {
             if libc::fcntl(fd, libc::F_GETFD) == libc::FD_CLOEXEC {

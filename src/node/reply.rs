@@ -120,7 +120,7 @@ impl Fault {
     }
 }
 
-/// The system's words for the usual cases, without Rust's "(os error N)".
+/// Better words than the system's for the usual cases.
 fn describe(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
@@ -128,10 +128,7 @@ fn describe(error: &std::io::Error) -> String {
         std::io::ErrorKind::PermissionDenied => "no permission to connect".to_owned(),
         std::io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
         std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => "connection reset".to_owned(),
-        _ => {
-            let text = error.to_string();
-            escape(text.split(" (os error").next().unwrap_or(&text).to_lowercase().as_bytes())
-        }
+        _ => escape(crate::messages::reason(error).as_bytes()),
     }
 }
 
