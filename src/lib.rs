@@ -42,12 +42,6 @@ use config::ConfigError;
 use exit_status::{Ending, ExitStatus};
 use std::io::{ErrorKind, Write};
 
-// Unwinding from the compiler's static library: std would load `libgcc_s.so` for it, 0.15 ms of each run. In a
-// build without link-time optimisation this comes too early to have an effect.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[link(name = "gcc_eh")]
-unsafe extern "C" {}
-
 /// Runs the program on the process's arguments, and ends the process.
 pub fn main() -> ! {
     child::early::note();

@@ -12,6 +12,12 @@ use nix::sys::stat::Mode;
 use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
 
+// Unwinding from the compiler's static library: std would load `libgcc_s.so` for it, 0.15 ms of each run. In a
+// build without link-time optimisation this comes too early to have an effect.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[link(name = "gcc_eh")]
+unsafe extern "C" {}
+
 /// Highest signal number on Linux.
 pub(super) const LAST_SIGNAL: i32 = 64;
 
