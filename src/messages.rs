@@ -78,13 +78,22 @@ pub fn flush() {
 }
 
 fn send(item: Item) {
-    let Some(writer) = WRITER.get_or_init(start) else { return };
+    let Some(writer) = WRITER.get_or_init(start) else { return send_directly(&item) };
     match writer.try_send(item) {
         Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
     }
 }
 
-/// Starts the thread; `None` when the system has no room for one: then nothing is said.
+/// Without the thread: what is written at once, or not at all.
+fn send_directly(item: &Item) {
+    let Item::Lines(lines) = item else { return };
+    let mut stderr = std::io::stderr();
+    if poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PollTimeout::ZERO) == Ok(1) {
+        let _ = stderr.write(lines.as_bytes());
+    }
+}
+
+/// Starts the thread; `None` when the system has no room for one.
 fn start() -> Option<SyncSender<Item>> {
     let (sender, receiver) = sync_channel(QUEUE);
     spawn_quiet("messages", move || write_all(&receiver)).ok()?;
