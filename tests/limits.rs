@@ -34,6 +34,33 @@ fn a_run_out_of_descriptors_leaves_no_lock_and_says_how_to_get_more() {
     }
 }
 
+/// Less and less memory, in small steps below what is enough: first the job cannot be forked, then our own
+/// threads, then we do not get that far.
+#[test]
+fn a_run_out_of_memory_says_so_or_dies_and_starts_no_job() {
+    let server = Server::start();
+    let run = |kilobytes: u32| {
+        let outcome = limited(&server, &format!("-v {kilobytes}"), "");
+        server.redis.tell(&["DEL", KEY]);
+        outcome
+    };
+    let enough = (3..100).map(|megabytes| megabytes * 1000).find(|limit| run(*limit).code() == Some(5));
+    let enough = enough.expect("100 MB are enough");
+    let mut refusals = 0;
+    for limit in (enough - 1000..enough).step_by(20) {
+        let outcome = run(limit);
+        let text = outcome.stderr_text();
+        outcome.check(!text.contains("panicked"), "no panic");
+        if outcome.code() == Some(71) {
+            outcome.check(text.contains("cannot allocate memory"), "the reason");
+            outcome.check(text.contains("hint: free memory"), "a hint");
+            outcome.check(!text.contains("renew"), "nothing of the lease");
+            refusals += 1;
+        }
+    }
+    assert!(refusals > 0, "no limit was met by an error of ours");
+}
+
 /// `/dev/full`: what was asked for could not be said.
 #[test]
 fn output_that_finds_no_room_is_an_error() {

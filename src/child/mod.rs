@@ -21,7 +21,7 @@
 //!
 //! Ending a tree (module `warden`) is the guard's work, and the wrapper's own with `--no-guard`. If the
 //! guard dies, the kernel kills the job's leader (`PR_SET_PDEATHSIG`), what is left of the tree comes
-//! to the wrapper, which is a subreaper too, and module `supervise` ends it. If the guard hangs at the
+//! to the wrapper, which is a subreaper too, and module `second_line` ends it. If the guard hangs at the
 //! deadline, the wrapper kills the guard and does the same.
 //!
 //! Nothing is ever signalled but the job's own group (when it was made for the job), its leader, and
@@ -34,6 +34,7 @@ mod forward;
 mod guard;
 mod page;
 mod roster;
+mod second_line;
 mod signals;
 mod spawn;
 mod start;

@@ -2,12 +2,12 @@
 //!
 //! It forwards signals, stops when the job is stopped, and learns from the page when the job has come
 //! to its end. It does no network I/O, and writes nothing itself. The guard ends the job when the lease
-//! does; this loop is the second line: it kills at the deadline whatever it may, and takes the guard's
-//! place when the guard is dead or hangs.
+//! does; this process is the second line (module `second_line`).
 
 use super::guard::Guard;
 use super::page::{Demand, Page, Standing};
 use super::roster::{Readiness, Roster};
+use super::second_line::Overdue;
 use super::signals::Signals;
 use super::spawn::{Group, Policy};
 use super::status::JobStatus;
@@ -17,15 +17,12 @@ use super::tree::Process;
 use super::warden::{Bystanders, Warden};
 use crate::clock::BootTime;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::{Pid, getpgrp};
+use nix::unistd::Pid;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// How long after its KILL a job may take to disappear before we stop waiting for it.
 const UNDYING: Duration = Duration::from_secs(2);
-
-/// How long a guard that is late may take for a round before it is taken to hang.
-const PROGRESS: Duration = Duration::from_millis(200);
 
 /// Who listens to what happens on the way. Called between two steps of the loop.
 pub trait Events {
@@ -83,17 +80,17 @@ pub struct Job {
     pub(super) page: Page,
     pub(super) policy: Policy,
     pub(super) parent: Parent,
-    bystanders: Bystanders,
+    pub(super) bystanders: Bystanders,
     alarm: Alarm,
     /// A stop signal that the job's own group was sent: when the job stops of it, so do we.
     pub(super) stop_with_job: bool,
     /// How many of the job's stops we have followed, or seen and need not follow.
     followed_stops: u32,
-    told_of_term: bool,
+    pub(super) told_of_term: bool,
     /// The guard died and we took its place; whether the lease had ended the job by then.
-    adopted: Option<bool>,
-    overdue: Option<Overdue>,
-    readiness: Readiness,
+    pub(super) adopted: Option<bool>,
+    pub(super) overdue: Option<Overdue>,
+    pub(super) readiness: Readiness,
     pub(super) leads_session: bool,
 }
 
@@ -107,14 +104,6 @@ impl Dismissed {
             sys::reap(Pid::from_raw(pid));
         }
     }
-}
-
-/// The deadline has passed and something of the job is still there.
-struct Overdue {
-    /// When we saw that, or saw that the guard had got on.
-    progress_at: BootTime,
-    /// How many rounds of killing the guard had done by then.
-    rounds: u32,
 }
 
 /// Who is the parent of the job.
@@ -291,95 +280,7 @@ impl Job {
         (lease || leftovers) && !self.page.is_settled()
     }
 
-    /// What this process does itself about a lease that ended, besides the guard.
-    fn second_line(&mut self) -> BootTime {
-        let Parent::Guard { guard, .. } = &self.parent else { return BootTime::NEVER };
-        // We, or the guard, stood still between "go" and the fork.
-        if self.page.job() == 0 && BootTime::now() >= self.page.term_at() {
-            self.page.advance(Standing::Armed, Standing::Expired);
-            return BootTime::NEVER;
-        }
-        let over = self.page.status().is_some() && self.page.demanded() == Demand::Leader;
-        if !self.policy.stops_on_loss || over || self.page.is_settled() {
-            return BootTime::NEVER;
-        }
-        let now = BootTime::now();
-        let (deadline, term_at) = (self.page.deadline(), self.page.term_at());
-        if now >= deadline {
-            return self.kill_too(guard.pid, now);
-        }
-        self.overdue = None;
-        let (guard_pid, leader) = (guard.pid, self.page.job());
-        let next =
-            self.readiness.make(deadline, |limit| Roster::gather_before(limit, guard_pid, leader, |_| true));
-        if now < term_at {
-            return next.min(term_at);
-        }
-        if !self.page.term_sent() {
-            self.poke();
-        }
-        next
-    }
-
-    /// The deadline has passed: KILL to all that we know of the tree, as the guard does. What is forked
-    /// meanwhile is the guard's. It has half of the margin, counted from when we saw that it is late (both
-    /// of us may just have been woken). Then we do that too, and if it does nothing at all, take its place.
-    fn kill_too(&mut self, guard: i32, now: BootTime) -> BootTime {
-        let rounds = self.page.rounds();
-        let Some(overdue) = &mut self.overdue else {
-            self.overdue = Some(Overdue { progress_at: now, rounds });
-            self.page.demand(Demand::Tree);
-            self.page.note_lease_kill();
-            self.kill_leader();
-            if let Some(roster) = self.readiness.take() {
-                roster.kill();
-            }
-            self.poke();
-            return now + self.policy.half_margin;
-        };
-        if rounds != std::mem::replace(&mut overdue.rounds, rounds) {
-            overdue.progress_at = now;
-        }
-        if now >= overdue.progress_at + PROGRESS {
-            // With the guard dead, the tree comes to us.
-            sys::send(guard, libc::SIGKILL);
-        }
-        Roster::gather(guard, self.page.job(), |_| true).kill();
-        now + self.policy.half_margin
-    }
-
-    /// The leader and its group: pinned, since the guard lives and has not been told to end.
-    fn kill_leader(&self) {
-        let leader = self.page.job();
-        if leader > 1 && self.page.status().is_none() {
-            if self.policy.group == Group::Own {
-                sys::send(-leader, libc::SIGKILL);
-            }
-            sys::send(leader, libc::SIGKILL);
-        }
-    }
-
-    /// The guard is dead. The kernel has sent the leader a KILL, and its tree is ours now: end it.
-    fn adopt(&mut self, events: &mut dyn Events) {
-        if let Parent::Guard { guard, .. } = &self.parent {
-            sys::reap(Pid::from_raw(guard.pid));
-        }
-        let over = self.page.status().is_some() && self.page.demanded() == Demand::Leader;
-        self.adopted = Some(self.page.lease_ended_it());
-        if !over && !self.page.lease_ended_it() && self.page.job() != 0 {
-            self.told_of_term = true;
-            events.guard_died();
-        }
-        let shared = getpgrp().as_raw();
-        let leader = self.page.job();
-        let mut warden = Warden::new(self.page, self.policy, leader, shared, self.bystanders.clone());
-        if !over {
-            warden.end_now();
-        }
-        self.parent = Parent::Us(Box::new(warden));
-    }
-
-    fn poke(&self) {
+    pub(super) fn poke(&self) {
         if let Parent::Guard { guard, .. } = &self.parent {
             guard.look();
         }

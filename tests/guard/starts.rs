@@ -139,6 +139,7 @@ fn a_kill_of_the_wrapper_at_any_moment_leaves_nothing_that_runs() {
         let nest = Nest::new();
         let script = "trap '' TERM; (setsid tail -f /dev/null &) ; exec tail -f /dev/null";
         let run = sh(&server, &["--ttl", "1s"], script).in_dir(nest.dir()).spawn();
+        // A little later each time: the moments between two system calls have no condition.
         thread::sleep(Duration::from_micros(250) * number);
         let (wrapper, guards) = (run.wrapper(), proc::children(run.pid()));
         wrapper.signal(SIGKILL);
@@ -159,6 +160,7 @@ fn a_kill_of_the_guard_at_any_moment_leaves_nothing_that_runs() {
         let script = "trap '' TERM; (setsid tail -f /dev/null &) ; exec tail -f /dev/null";
         let mut run = sh(&server, &["--ttl", "5s"], script).in_dir(nest.dir()).spawn();
         let guard = guard_of(&run.wrapper());
+        // A little later each time: the moments between two system calls have no condition.
         thread::sleep(Duration::from_micros(250) * number);
         guard.signal(SIGKILL);
         let outcome = run.finish();

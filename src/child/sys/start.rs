@@ -1,0 +1,129 @@
+//! The start and the end of a process.
+
+use super::memory::PAGE;
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+use nix::sys::signal::Signal;
+use nix::unistd::{ForkResult, Pid};
+use std::ffi::CStr;
+use std::num::NonZeroUsize;
+
+/// fork(2), of which only the system call is made. The caller must be single-threaded, and the child must
+/// neither start threads nor use what the C library keeps of its thread (its id, in raise(3) and in mutexes
+/// that know their owner): the library's own function renews that, and each page it writes to is a page
+/// to be copied, in both processes.
+pub(in crate::child) fn fork_process() -> nix::Result<ForkResult> {
+    let (flags, none) = (libc::c_long::from(libc::SIGCHLD), 0 as libc::c_long);
+    // SAFETY: a copy of our memory goes on with a stack of its own, by the conditions above. (Everywhere but
+    // on s390x the flags come first.)
+    let pid = unsafe {
+        if cfg!(target_arch = "s390x") {
+            libc::syscall(libc::SYS_clone, none, flags, none, none, none)
+        } else {
+            libc::syscall(libc::SYS_clone, flags, none, none, none, none)
+        }
+    };
+    match i32::try_from(pid) {
+        Ok(0) => Ok(ForkResult::Child),
+        Ok(pid) if pid > 0 => Ok(ForkResult::Parent { child: Pid::from_raw(pid) }),
+        _ => Err(Errno::last()),
+    }
+}
+
+/// What execve(2) takes, as it lies in the memory of whoever is about to be replaced by it.
+pub(in crate::child) struct Image {
+    argv: *const *const libc::c_char,
+    environment: *const *const libc::c_char,
+}
+
+/// Stack of a child that shares our memory, besides what its argument list needs: execvpe(3) keeps a
+/// path and, for a script without `#!`, a copy of the list on it.
+const CHILD_STACK: usize = 64 * 1024;
+
+/// Starts a child that shares our memory until it executes something, as vfork(2) does: nothing is
+/// copied, and this thread sleeps until then. `body` runs in the child on a stack of its own; it
+/// must neither allocate nor take a lock, since other threads of ours go on.
+///
+/// `argv` (not empty) and `environment` are listed on that stack, not on the heap: in a process that was just
+/// forked each page of the heap that is written to must be copied first.
+pub(in crate::child) fn spawn_sharing<'a, F: Fn(&Image)>(
+    argv: impl Iterator<Item = &'a CStr> + Clone,
+    environment: impl Iterator<Item = &'a CStr> + Clone,
+    body: &F,
+) -> nix::Result<i32> {
+    extern "C" fn enter<F: Fn(&Image)>(context: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: `context` is the reference passed below, alive while the parent sleeps.
+        let (body, image) = unsafe { &*context.cast::<(&F, Image)>() };
+        body(image);
+        exit_now(127)
+    }
+    let arguments = argv.clone().count() + 1;
+    let listed = (arguments + environment.clone().count() + 1) * size_of::<usize>();
+    let needed = CHILD_STACK + 2 * size_of::<usize>() * arguments + listed;
+    let size = NonZeroUsize::new(needed.next_multiple_of(PAGE.get())).unwrap_or(PAGE);
+    let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK;
+    // SAFETY: an anonymous mapping at an address that the kernel chooses.
+    let stack = unsafe { mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)? };
+    // SAFETY: the lists end where the mapping ends, and each ends with a NULL that is there already: fresh
+    // memory is zero. The stack grows down from where they begin, aligned as it must be. CLONE_VFORK keeps
+    // us asleep, and so `context` and the stack alive, until the child has left our memory.
+    let pid = unsafe {
+        let bottom = stack.cast::<u8>();
+        let lists = bottom.add(size.get() - listed).cast::<*const libc::c_char>();
+        let image = Image { argv: lists.as_ptr(), environment: lists.add(arguments).as_ptr() };
+        argv.enumerate().for_each(|(at, entry)| lists.add(at).write(entry.as_ptr()));
+        environment.enumerate().for_each(|(at, entry)| lists.add(arguments + at).write(entry.as_ptr()));
+        let top = bottom.add((size.get() - listed) & !15).as_ptr().cast();
+        let mut context = (body, image);
+        libc::clone(
+            enter::<F>,
+            top,
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            (&raw mut context).cast(),
+        )
+    };
+    let errno = Errno::last();
+    // SAFETY: nobody uses the stack any more.
+    let _ = unsafe { nix::sys::mman::munmap(stack, size.get()) };
+    if pid < 0 { Err(errno) } else { Ok(pid) }
+}
+
+/// Ends the process at once: no destructors, no flushing of what is buffered, which a child would do for its
+/// parent, and nothing of what the C library does last: with a guard, each page that it writes to would be
+/// copied first.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit has no preconditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// The caller's environment exactly as it stands in memory, malformed entries included.
+pub(in crate::child) fn raw_environment() -> impl Iterator<Item = &'static CStr> + Clone {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    // SAFETY: environ is a NULL-terminated array of C strings or NULL, and nothing in this program changes
+    // the environment: the strings live as long as the process.
+    unsafe {
+        let mut at = environ;
+        std::iter::from_fn(move || {
+            if at.is_null() || (*at).is_null() {
+                return None;
+            }
+            let entry = CStr::from_ptr(*at);
+            at = at.add(1);
+            Some(entry)
+        })
+    }
+}
+
+/// execvpe(3): PATH search as in the C library, `/bin/sh` for scripts without `#!`. Returns on failure.
+pub(in crate::child) fn execute(image: &Image) -> Errno {
+    // SAFETY: both lists are NULL-terminated and their strings are alive; argv is not empty.
+    unsafe { libc::execvpe(*image.argv, image.argv, image.environment) };
+    Errno::last()
+}
+
+/// Asks the kernel for a signal when the parent dies.
+pub(in crate::child) fn die_with_parent(signal: Signal) {
+    let _ = nix::sys::prctl::set_pdeathsig(signal);
+}
