@@ -11,7 +11,7 @@ use nix::libc;
 use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::support::container::{self, inner_pid};
-use crate::support::jobs::{Gate, KEY};
+use crate::support::jobs::{Gate, KEY, holding};
 use crate::support::lease::held_until_dead;
 use crate::support::nest::{WITNESS, guard_of, untouched};
 use crate::support::run::PROGRAM;
@@ -225,6 +225,33 @@ fn orphans_of_the_job_are_reaped_and_never_taken_for_it() {
     wait_until("no zombie is left", SOON, || zombies(&[&wrapper, &guard]).is_empty());
     gate.open();
     run.finish().stdout("ready\n").expect_status(42);
+}
+
+/// A first process that reaps nobody: each guard left behind would be a zombie for ever.
+#[test]
+fn a_run_without_a_job_leaves_no_zombie_to_process_1() {
+    let test = "a_run_without_a_job_leaves_no_zombie_to_process_1";
+    if !container::possible(test) || tools::find(test, "nsenter").is_none() {
+        return;
+    }
+    let server = Server::start();
+    let nest = Nest::new();
+    let holder = holding(&server, &[]);
+    let _init = container::init(&server, &["tail", "-f", "/dev/null"]).in_dir(nest.dir()).spawn();
+    let process_1 = nest.one("tail");
+    let inside = |line: &str| {
+        let target = process_1.pid.to_string();
+        let run = Run::of("nsenter", ["-t", &target, "-p", "sh", "-c", line]);
+        run.env("REDLOCK_RUN_URL", server.url()).in_dir(nest.dir()).finish().any_output()
+    };
+    inside("redlock-run -n --key job -- true").expect_status(75);
+    inside("redlock-run -w 500ms --key job -- true").expect_status(75);
+    inside("timeout -s INT 0.5 redlock-run --key job -- true").expect_status(124);
+    drop(holder);
+    server.redis.tell(&["DEL", KEY]);
+    inside("redlock-run --key job -- no-such-command").expect_status(127);
+    inside("redlock-run --key job -- true").expect_status(0);
+    assert!(zombies(&[&process_1]).is_empty());
 }
 
 /// What others run in the container (`docker exec`, a health check) leaves its orphans to process 1.

@@ -15,11 +15,12 @@
 //! | its own | is orphaned (cron, `setsid`) | leaves the session |
 //! | the caller's | the kernel judges by the wrapper's own parent | leaves the session |
 //!
-//! It leaves the session only when the job has been started, which would else be born outside of it, and by
-//! way of the caller's group, since the leader of a group cannot.
+//! It leaves the session when the job has been forked, which would else be born outside of it, and before the
+//! job is executed: one that sent itself a TSTP first was stopped for ever.
 
 use super::page::{Page, Standing};
 use super::spawn::{Group, Policy, spawn};
+use super::supervise::Dismissed;
 use super::sys::{self, Alarm};
 use super::terminal::group_is_orphaned;
 use super::warden::{Bystanders, Warden};
@@ -80,9 +81,11 @@ impl Guard {
         self.tell(&[LOOK]);
     }
 
-    /// The run is over: the guard reaps the leader and ends.
-    pub(super) fn end(&self) {
+    /// The run is over: the guard reaps the leader, if there was one, and ends; also when somebody stopped it.
+    pub(super) fn dismiss(self) -> Dismissed {
         self.tell(&[END]);
+        sys::send(self.pid, libc::SIGCONT);
+        Dismissed(Some(self.pid))
     }
 
     fn tell(&self, message: &[u8]) {
@@ -119,11 +122,20 @@ fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrap
     let instruments = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .and_then(|children| Ok((children, Alarm::new()?)));
     let Ok((children, alarm)) = instruments else { sys::exit_now(0) };
+    let leaves_session = policy.group == Group::Shared || group_is_orphaned(shared_group);
     let ours = [wrapper.as_raw_fd(), children.as_raw_fd(), alarm.as_fd().as_raw_fd()];
     if !wait_for_go(&mut wrapper, ours) {
         sys::exit_now(0)
     }
-    let leader = match spawn(page, argv, policy.group, shared_group) {
+    let leave = |job| {
+        if leaves_session {
+            // Who leads a group cannot leave the session, nor whose group lives on without him.
+            let _ = setpgid(job, shared_group);
+            let _ = setpgid(Pid::from_raw(0), shared_group);
+            let _ = setsid();
+        }
+    };
+    let leader = match spawn(page, argv, policy.group, shared_group, leave) {
         Ok(leader) => leader,
         Err(errno) => {
             page.set_fork_error(errno as i32);
@@ -133,17 +145,11 @@ fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrap
     };
     // The wrapper is not told: it looks when a signal comes, and would only compete with the job now.
     let warden = Warden::new(page, policy, leader, shared_group.as_raw(), Bystanders::default());
-    let settle_in = || settle_in(policy, shared_group, ours);
-    watch(page, warden, &wrapper, &children, &alarm, settle_in)
+    watch(page, warden, &wrapper, &children, &alarm, || settle_in(ours))
 }
 
-/// Takes the place that the guard has while there is a job.
-fn settle_in(policy: Policy, shared_group: Pid, ours: [RawFd; 3]) {
-    if policy.group == Group::Shared || group_is_orphaned(shared_group) {
-        // The leader of a group cannot leave the session.
-        let _ = setpgid(Pid::from_raw(0), shared_group);
-        let _ = setsid();
-    }
+/// What can wait until the job has started.
+fn settle_in(ours: [RawFd; 3]) {
     // The job has its own copies of whatever the caller gave us. Kept open here, they would hold pipes
     // and locks for longer than the job does.
     sys::close_all_but(ours);
@@ -151,7 +157,7 @@ fn settle_in(policy: Policy, shared_group: Pid, ours: [RawFd; 3]) {
     sys::raise_descriptor_limit();
 }
 
-/// Blocks until the wrapper says go; false when it went away instead.
+/// Blocks until the wrapper says go; false when it says that the run is over, or went away.
 fn wait_for_go(wrapper: &mut UnixStream, ours: [RawFd; 3]) -> bool {
     let mut fds = [PollFd::new(wrapper.as_fd(), PollFlags::POLLIN)];
     if poll(&mut fds, PollTimeout::from(AT_ONCE)) == Ok(0) {

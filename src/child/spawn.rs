@@ -51,11 +51,18 @@ fn environment(page: &Page) -> impl Iterator<Item = &CStr> + Clone {
     kept.chain(page.additions())
 }
 
-/// Starts the job as a child of the caller.
-pub(super) fn spawn(page: Page, argv: &[CString], group: Group, shared: Pid) -> nix::Result<i32> {
+/// Starts the job as a child of the caller, who does `meanwhile` before the job is executed: with system calls
+/// alone, since the child shares its memory.
+pub(super) fn spawn(
+    page: Page,
+    argv: &[CString],
+    group: Group,
+    shared: Pid,
+    meanwhile: impl FnOnce(Pid),
+) -> nix::Result<i32> {
     let parent = getpid();
     let body = |image: &Image| become_job(page, image, parent, group, shared);
-    let pid = sys::spawn_sharing(argv.iter().map(CString::as_c_str), environment(&page), &body)?;
+    let pid = sys::spawn_sharing(argv.iter().map(CString::as_c_str), environment(&page), &body, meanwhile)?;
     page.set_job(pid);
     Ok(pid)
 }
@@ -72,6 +79,7 @@ fn become_job(page: Page, image: &Image, parent: Pid, group: Group, shared: Pid)
     if getppid() != parent {
         return;
     }
+    image.wait_for_parent();
     let group = if group == Group::Own { Pid::from_raw(0) } else { shared };
     let _ = setpgid(Pid::from_raw(0), group);
     // A wrapper that was frozen between acquiring and spawning must not start a job outside the lease.

@@ -95,13 +95,14 @@ impl Prepared {
 
     /// Starts the job with these additions to its environment (`NAME=value`). The page must hold a
     /// lease. `mark` is one of the additions, which no other run has.
-    pub fn start(self, additions: &[CString], mark: &[u8]) -> Result<Job, StartError> {
+    pub fn start(mut self, additions: &[CString], mark: &[u8]) -> Result<Job, StartError> {
         let alarm = Alarm::new().map_err(|errno| StartError::new("cannot make a timer", errno))?;
         let shared = !self.before.is_empty() || getpid().as_raw() == 1;
-        let bystanders = Bystanders { before: self.before, mark: shared.then(|| mark.to_vec()) };
+        let before = std::mem::take(&mut self.before);
+        let bystanders = Bystanders { before, mark: shared.then(|| mark.to_vec()) };
         self.page.write_additions(additions);
         self.page.advance(Standing::Idle, Standing::Armed);
-        let parent = match self.guard {
+        let parent = match self.guard.take() {
             Some(guard) => {
                 guard.go();
                 Parent::Guard { guard, started: false }
@@ -112,6 +113,16 @@ impl Prepared {
     }
 }
 
+/// No job after all. A guard that we left behind would be a zombie for somebody else to reap, and not every
+/// first process of a container does.
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            guard.dismiss().wait();
+        }
+    }
+}
+
 fn start_unguarded(
     page: Page,
     policy: Policy,
@@ -119,8 +130,8 @@ fn start_unguarded(
     bystanders: Bystanders,
 ) -> Result<Box<Warden>, StartError> {
     let shared = getpgrp();
-    let leader =
-        spawn(page, argv, policy.group, shared).map_err(|errno| StartError::new("cannot fork", errno))?;
+    let leader = spawn(page, argv, policy.group, shared, |_| {})
+        .map_err(|errno| StartError::new("cannot fork", errno))?;
     Ok(Box::new(Warden::new(page, policy, leader, shared.as_raw(), bystanders)))
 }
 

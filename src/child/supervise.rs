@@ -95,7 +95,7 @@ pub struct Job {
 }
 
 /// A guard that was told to end.
-pub struct Dismissed(Option<i32>);
+pub struct Dismissed(pub(super) Option<i32>);
 
 impl Dismissed {
     /// Waits until it is gone.
@@ -181,10 +181,10 @@ impl Job {
     /// [`Dismissed::wait`], so that both have something to do meanwhile.
     #[must_use]
     pub fn dismiss(self) -> Dismissed {
-        let Parent::Guard { guard, .. } = self.parent else { return Dismissed(None) };
-        guard.end();
-        sys::send(guard.pid, libc::SIGCONT);
-        Dismissed(Some(guard.pid))
+        match self.parent {
+            Parent::Guard { guard, .. } => guard.dismiss(),
+            Parent::Us(_) => Dismissed(None),
+        }
     }
 
     /// One round: everything that may have changed. Gives the moment of the next round at the latest.

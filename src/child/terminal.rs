@@ -78,6 +78,10 @@ pub(super) fn leads_session() -> bool {
 /// from being orphaned without us.
 pub(super) fn group_is_orphaned(group: Pid) -> bool {
     let session = getsid(None);
+    // What started the session is outside of it: the usual case of cron, ssh, systemd and CI.
+    if session == Ok(group) {
+        return true;
+    }
     let mut ancestor = getppid().as_raw();
     // A parent outside of our namespace is shown as 0.
     while ancestor != 0 {

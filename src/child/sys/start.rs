@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{ForkResult, Pid};
 use std::ffi::CStr;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// fork(2), of which only the system call is made. The caller must be single-threaded, and the child must
 /// neither start threads nor use what the C library keeps of its thread (its id, in raise(3) and in mutexes
@@ -30,10 +31,30 @@ pub(in crate::child) fn fork_process() -> nix::Result<ForkResult> {
     }
 }
 
-/// What execve(2) takes, as it lies in the memory of whoever is about to be replaced by it.
+/// What a child needs that shares our memory: its words for execve(2), and whether its parent is ready.
 pub(in crate::child) struct Image {
     argv: *const *const libc::c_char,
     environment: *const *const libc::c_char,
+    ready: AtomicU32,
+}
+
+impl Image {
+    /// In the child: waits until the parent has done what it does meanwhile.
+    pub(in crate::child) fn wait_for_parent(&self) {
+        wait_while(&self.ready, 0);
+    }
+}
+
+/// Sleeps while `word` is `value`: until another process that shares our memory, or the kernel, wakes us.
+fn wait_while(word: &AtomicU32, value: u32) {
+    while word.load(Ordering::SeqCst) == value {
+        // SAFETY: the kernel compares the word, which is alive, and sleeps. It fails only when the word is
+        // another already.
+        unsafe {
+            let forever = std::ptr::null::<libc::timespec>();
+            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, forever);
+        }
+    }
 }
 
 /// Stack of a child that shares our memory, besides what its argument list needs: execvpe(3) keeps a
@@ -44,15 +65,19 @@ const CHILD_STACK: usize = 64 * 1024;
 /// copied, and this thread sleeps until then. `body` runs in the child on a stack of its own; it
 /// must neither allocate nor take a lock, since other threads of ours go on.
 ///
+/// Before it sleeps this thread does `meanwhile` with the child's pid, under the same conditions and without looking at `errno`,
+/// of which there is one for both.
+///
 /// `argv` (not empty) and `environment` are listed on that stack, not on the heap: in a process that was just
 /// forked each page of the heap that is written to must be copied first.
 pub(in crate::child) fn spawn_sharing<'a, F: Fn(&Image)>(
     argv: impl Iterator<Item = &'a CStr> + Clone,
     environment: impl Iterator<Item = &'a CStr> + Clone,
     body: &F,
+    meanwhile: impl FnOnce(Pid),
 ) -> nix::Result<i32> {
     extern "C" fn enter<F: Fn(&Image)>(context: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: `context` is the reference passed below, alive while the parent sleeps.
+        // SAFETY: `context` is what is passed below, alive while the parent sleeps.
         let (body, image) = unsafe { &*context.cast::<(&F, Image)>() };
         body(image);
         exit_now(127)
@@ -64,25 +89,46 @@ pub(in crate::child) fn spawn_sharing<'a, F: Fn(&Image)>(
     let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK;
     // SAFETY: an anonymous mapping at an address that the kernel chooses.
     let stack = unsafe { mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)? };
+    let bottom = stack.cast::<u8>();
     // SAFETY: the lists end where the mapping ends, and each ends with a NULL that is there already: fresh
-    // memory is zero. The stack grows down from where they begin, aligned as it must be. CLONE_VFORK keeps
-    // us asleep, and so `context` and the stack alive, until the child has left our memory.
-    let pid = unsafe {
-        let bottom = stack.cast::<u8>();
+    // memory is zero.
+    let lists = unsafe {
         let lists = bottom.add(size.get() - listed).cast::<*const libc::c_char>();
-        let image = Image { argv: lists.as_ptr(), environment: lists.add(arguments).as_ptr() };
         argv.enumerate().for_each(|(at, entry)| lists.add(at).write(entry.as_ptr()));
         environment.enumerate().for_each(|(at, entry)| lists.add(arguments + at).write(entry.as_ptr()));
+        lists
+    };
+    let image = Image {
+        argv: lists.as_ptr(),
+        // SAFETY: inside the mapping.
+        environment: unsafe { lists.add(arguments) }.as_ptr(),
+        ready: AtomicU32::new(0),
+    };
+    let context = (body, image);
+    // Cleared, and its waiter woken, by the kernel when the child leaves our memory: by execve(2) or its end.
+    let present = AtomicU32::new(1);
+    // SAFETY: the stack grows down from where the lists begin, aligned as it must be. All that the child sees
+    // is alive until `present` is cleared.
+    let pid = unsafe {
         let top = bottom.add((size.get() - listed) & !15).as_ptr().cast();
-        let mut context = (body, image);
         libc::clone(
             enter::<F>,
             top,
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-            (&raw mut context).cast(),
+            libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD,
+            (&raw const context).cast_mut().cast(),
+            std::ptr::null_mut::<libc::pid_t>(),
+            std::ptr::null_mut::<libc::c_void>(),
+            present.as_ptr(),
         )
     };
     let errno = Errno::last();
+    if pid > 0 {
+        meanwhile(Pid::from_raw(pid));
+        context.1.ready.store(1, Ordering::SeqCst);
+        // SAFETY: wakes whoever waits for the word.
+        unsafe { libc::syscall(libc::SYS_futex, context.1.ready.as_ptr(), libc::FUTEX_WAKE, 1) };
+        wait_while(&present, 1);
+    }
     // SAFETY: nobody uses the stack any more.
     let _ = unsafe { nix::sys::mman::munmap(stack, size.get()) };
     if pid < 0 { Err(errno) } else { Ok(pid) }
