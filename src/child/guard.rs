@@ -129,8 +129,9 @@ fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrap
     }
     let leave = |job| {
         if leaves_session {
-            // Who leads a group cannot leave the session, nor whose group lives on without him.
-            let _ = setpgid(job, shared_group);
+            // Who leads a group cannot leave the session, nor whose group lives on without him: the job may
+            // not have left it yet.
+            let _ = setpgid(job, policy.group.of(job, shared_group));
             let _ = setpgid(Pid::from_raw(0), shared_group);
             let _ = setsid();
         }

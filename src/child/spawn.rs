@@ -18,6 +18,13 @@ pub enum Group {
     Own,
 }
 
+impl Group {
+    /// The group of a job whose leader is `leader`, started from the group `shared`.
+    pub(super) fn of(self, leader: Pid, shared: Pid) -> Pid {
+        if self == Self::Own { leader } else { shared }
+    }
+}
+
 /// How a job is treated.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
@@ -75,13 +82,13 @@ pub(super) fn spawn(
 /// lets the caller's signals in.
 fn become_job(page: Page, image: &Image, parent: Pid, group: Group, shared: Pid) {
     sys::die_with_parent(Signal::SIGKILL);
-    page.set_job(getpid().as_raw());
     if getppid() != parent {
         return;
     }
+    let _ = setpgid(Pid::from_raw(0), group.of(getpid(), shared));
+    // From now on signals are passed on, to the group.
+    page.set_job(getpid().as_raw());
     image.wait_for_parent();
-    let group = if group == Group::Own { Pid::from_raw(0) } else { shared };
-    let _ = setpgid(Pid::from_raw(0), group);
     // A wrapper that was frozen between acquiring and spawning must not start a job outside the lease.
     if BootTime::now() >= page.term_at() {
         page.advance(Standing::Armed, Standing::Expired);
