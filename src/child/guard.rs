@@ -145,11 +145,16 @@ fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrap
         }
     };
     // The wrapper is not told: it looks when a signal comes, and would only compete with the job now.
-    let warden = Warden::new(page, policy, leader, shared_group.as_raw(), Bystanders::default());
-    watch(page, warden, &wrapper, &children, &alarm, || settle_in(ours))
+    let mut warden = Warden::new(page, policy, leader, shared_group.as_raw(), Bystanders::default());
+    tell_progress(page, &wrapper, || {
+        if !warden.is_over() {
+            settle_in(ours);
+        }
+    });
+    watch(page, warden, &wrapper, &children, &alarm)
 }
 
-/// What can wait until the job has started.
+/// What can wait until the job has started. Before the warden's first step, which may open descriptors.
 fn settle_in(ours: [RawFd; 3]) {
     // The job has its own copies of whatever the caller gave us. Kept open here, they would hold pipes
     // and locks for longer than the job does.
@@ -169,27 +174,12 @@ fn wait_for_go(wrapper: &mut UnixStream, ours: [RawFd; 3]) -> bool {
     wrapper.read_exact(&mut message).is_ok() && message[0] == GO
 }
 
-/// While there is a job. `settle_in` is called once, when the job is seen to last.
-fn watch(
-    page: Page,
-    mut warden: Warden,
-    wrapper: &UnixStream,
-    children: &SignalFd,
-    alarm: &Alarm,
-    settle_in: impl FnOnce(),
-) -> ! {
+/// While there is a job.
+fn watch(page: Page, mut warden: Warden, wrapper: &UnixStream, children: &SignalFd, alarm: &Alarm) -> ! {
     let _ = wrapper.set_nonblocking(true);
-    let mut settle_in = Some(settle_in);
     let mut wrapper_gone = false;
     loop {
-        let before = progress(page);
-        let next = warden.step();
-        if progress(page) != before {
-            notify(wrapper);
-        }
-        if let Some(settle_in) = settle_in.take_if(|_| !page.is_settled()) {
-            settle_in();
-        }
+        let next = tell_progress(page, wrapper, || warden.step());
         if wrapper_gone && page.is_settled() {
             drop(warden);
             sys::exit_now(0);
@@ -232,6 +222,16 @@ fn listen(mut wrapper: &UnixStream) -> Said {
             Err(_) => return Said::Goodbye,
         }
     }
+}
+
+/// Does `act`, and tells the wrapper if it has changed what the wrapper wants to hear of.
+fn tell_progress<T>(page: Page, wrapper: &UnixStream, act: impl FnOnce() -> T) -> T {
+    let before = progress(page);
+    let done = act();
+    if progress(page) != before {
+        notify(wrapper);
+    }
+    done
 }
 
 /// What the wrapper wants to hear of.

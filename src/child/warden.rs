@@ -101,14 +101,19 @@ impl Warden {
         self.abandoned = true;
     }
 
-    /// Does what is due, and tells when to look again at the latest.
-    pub(super) fn step(&mut self) -> BootTime {
+    /// Whether all has come to an end that must.
+    pub(super) fn is_over(&mut self) -> bool {
         self.reap();
         if self.ended_at.is_some() {
             self.page.settle(Demand::Leader);
-            if self.page.is_settled() {
-                return BootTime::NEVER;
-            }
+        }
+        self.page.is_settled()
+    }
+
+    /// Does what is due, and tells when to look again at the latest.
+    pub(super) fn step(&mut self) -> BootTime {
+        if self.is_over() {
+            return BootTime::NEVER;
         }
         let next = self.enforce_lease();
         let again = self.clear_up();
