@@ -29,6 +29,9 @@ mod scripts;
 ///
 /// USR2 is also the fence: what the wrapper passes on, it passes on in order, so that a second
 /// copy of an earlier signal would stand before the end.
+///
+/// Python runs a handler after the system call that the signal ended. One that comes just before the call
+/// would wait for its end, so the calls are short.
 const COUNTS: &str = "
 import os, signal, time
 seen = os.open('seen', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -41,7 +44,7 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, sig
     signal.signal(number, note)
 os.write(seen, b'ready\\n')
 while True:
-    time.sleep(600)
+    time.sleep(0.02)
 ";
 
 /// A terminal with a shell, and a test's own directory, in which the shell stands.
