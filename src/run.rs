@@ -35,7 +35,7 @@ pub fn run(args: &RunArgs) -> Result<Ending> {
     };
     let (argv, guarded) = (std::mem::take(&mut config.argv), config.guarded);
     let mut signals = Signals::install().context("cannot receive signals")?;
-    // The guard is forked while the first request is on its way: with one thread, and at no cost.
+    // The guard is forked while the first request is on its way: with one thread still.
     let room = room_for_additions(&config.want.key);
     let mut preparing = Preparing { argv, policy, guarded, room, prepared: None };
     let held = take_lock(&mut config, &mut signals, &mut preparing);

@@ -1,8 +1,10 @@
 //! The guard: the job's parent, and the one who ends it when the wrapper cannot.
 //!
-//! Forked while the wrapper has one thread and waits for the first answer of Redis, so that it costs no
-//! time at all. It has its own process group (a `kill -9 -PGID` at the caller's group spares it), all
-//! signals blocked, and a name of its own (`killall -9 redlock-run` spares it).
+//! Forked while the wrapper has one thread and waits for the first answer of Redis. What it costs all the
+//! same, beside an idle process in its place, is told by `make bench`.
+//!
+//! It has its own process group (a `kill -9 -PGID` at the caller's group spares it), all signals blocked, and
+//! a name of its own (`killall -9 redlock-run` spares it).
 //!
 //! Its session decides what a ^Z does to the job. The kernel discards the terminal's stop signals in an
 //! orphaned process group, one in which nobody has a parent in the same session and another group, as

@@ -65,8 +65,8 @@ const CHILD_STACK: usize = 64 * 1024;
 /// copied, and this thread sleeps until then. `body` runs in the child on a stack of its own; it
 /// must neither allocate nor take a lock, since other threads of ours go on.
 ///
-/// Before it sleeps this thread does `meanwhile` with the child's pid, under the same conditions and without looking at `errno`,
-/// of which there is one for both.
+/// Before it sleeps this thread does `meanwhile` with the child's pid, under the same conditions and without
+/// looking at `errno`, of which there is one for both.
 ///
 /// `argv` (not empty) and `environment` are listed on that stack, not on the heap: in a process that was just
 /// forked each page of the heap that is written to must be copied first.
