@@ -36,7 +36,12 @@ impl Client {
     /// Sends one command and returns the reply, errors included.
     pub(crate) fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let (name, arguments) = words.split_first().expect("a command has a name");
-        redis::cmd(name).arg(arguments).query(&mut self.connect()?)
+        let query = || redis::cmd(name).arg(arguments).query(&mut self.connect()?);
+        // A socket with a timeout may be interrupted (EINTR) without a fault of anybody.
+        match query() {
+            Err(error) if error.to_string().contains("Interrupted system call") => query(),
+            done => done,
+        }
     }
 
     /// Sends one command that must succeed.
