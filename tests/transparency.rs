@@ -111,6 +111,8 @@ fn sleeper(server: &Server, nest: &Nest, parent: &str, under_the_lock: bool) -> 
     args.extend(["sleep", "600"]);
     let mut run = Run::of("sh", args).env("REDLOCK_RUN_URL", server.url()).in_dir(nest.dir()).spawn();
     let sleeper = nest.one("sleep");
+    // Not while it is still opening its libraries.
+    wait_until("it sleeps", SOON, || sleeper.state() == 'S');
     let seen = portrait(&sleeper);
     sleeper.signal(SIGKILL);
     run.finish().any_output().check(true, "its end");

@@ -67,9 +67,10 @@ impl Nest {
         self.processes().into_iter().filter(|process| !is_ours(process)).collect()
     }
 
-    /// The living processes in it whose program is called `name`.
+    /// The living processes in it whose program is called `name` and has taken over.
     pub(crate) fn named(&self, name: &str) -> Vec<Process> {
-        let is_so_named = |process: &Process| proc::name(process.pid).as_deref() == Some(name);
+        let is_so_named =
+            |process: &Process| proc::name(process.pid).as_deref() == Some(name) && process.has_executed();
         self.processes().into_iter().filter(is_so_named).collect()
     }
 

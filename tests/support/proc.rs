@@ -34,6 +34,7 @@ pub(crate) struct Stat {
     pub(crate) tpgid: i32,
     flags: u64,
     started: u64,
+    environment_end: u64,
 }
 
 impl Process {
@@ -51,6 +52,12 @@ impl Process {
     /// Gone, a zombie, or exiting: runs no code any more.
     pub(crate) fn is_dead(&self) -> bool {
         self.stat().is_none_or(|stat| stat.is_dead())
+    }
+
+    /// Whether it is not in the middle of an execve(2). There it has the new program's name already, but
+    /// neither its arguments nor its environment, and the signals and files of the old one.
+    pub(crate) fn has_executed(&self) -> bool {
+        self.stat().is_some_and(|stat| stat.environment_end != 0)
     }
 
     /// Its state letter, `-` when it is gone.
@@ -90,6 +97,8 @@ impl Stat {
             tpgid: small(8)?,
             flags: u64::try_from(number(9)?).ok()?,
             started: u64::try_from(number(22)?).ok()?,
+            // An address may be one that no i64 holds.
+            environment_end: fields.get(51 - 3)?.parse().ok()?,
         })
     }
 
