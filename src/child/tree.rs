@@ -121,7 +121,7 @@ mod tests {
         command.args(["-c", again, again, "300"]).env("MARK", "ours").stdin(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let pid = child.id().cast_signed();
-        let ends = |line: String| line.ends_with("\00\0");
+        let ends = |line: String| line.ends_with("\x000\0");
         let (mut looks, mut misses) = (0, 0);
         while !std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(ends) {
             looks += 1;
