@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use crate::support::jobs::{KEY, holding, sh};
+use crate::support::jobs::{Gate, KEY, holding, sh};
 use crate::support::wait::SOON;
 use crate::support::{Outcome, Run, Server, wait_until};
 
@@ -69,11 +69,15 @@ fn the_rights_of_the_hint_are_enough_for_the_whole_life_of_a_lock() {
     let server = server_with_user("");
     let text = denied(&server, as_user(&server, &["-n"], "true").finish());
     paste_the_hint(&server, &text);
-    let script = "echo $$; sleep 2";
-    let mut holder = as_user(&server, &["--ttl", "1s"], script).spawn();
+    let gate = Gate::new(&server);
+    let script = format!("echo $$; {}", gate.wait());
+    let mut holder = as_user(&server, &["--ttl", "3s"], &script).spawn();
     holder.job();
+    let before = server.redis.calls("pexpire");
     let mut waiter = as_user(&server, &["-w", "30s", "-q"], "echo mine").spawn();
     wait_until("the waiter waits in BLPOP", SOON, || server.redis.calls("blpop") > 0);
+    wait_until("the holder has extended", SOON, || server.redis.calls("pexpire") > before);
+    gate.open();
     holder.finish().stdout(holder.stdout_so_far()).expect_status(0);
     waiter.finish().stdout("mine\n").expect_status(0);
 }

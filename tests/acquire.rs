@@ -82,10 +82,7 @@ fn the_key_is_byte_for_byte_what_the_user_typed() {
         args.extend(raw(&[b"--", b"sh", b"-c", b"echo $$; sleep 600"]));
         let mut run = Run::on(&server, args).spawn();
         run.job();
-        let found: bool = redis::cmd("EXISTS")
-            .arg(key)
-            .query(&mut server.redis.connect().expect("a connection"))
-            .expect("an answer");
+        let found: bool = server.redis.query(&[b"EXISTS", key]);
         assert!(found, "{:?} is not there", String::from_utf8_lossy(key));
     }
 }

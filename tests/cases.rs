@@ -39,7 +39,7 @@
 
 use std::time::Duration;
 
-use crate::support::jobs::{KEY, sh};
+use crate::support::jobs::{KEY, on_a_short_lease, sh};
 use crate::support::server::free_port;
 use crate::support::{Run, Server};
 
@@ -108,11 +108,10 @@ fn two_runs_one_after_the_other_both_run() {
 #[test]
 fn leases_below_a_second_work() {
     let server = Server::start();
-    sh(&server, &["--ttl", "500ms"], "sleep 1.2; echo ran")
-        .finish()
-        .stdout("ran\n")
-        .within(Duration::from_secs(15))
-        .expect_status(0);
+    let outcome = on_a_short_lease(Duration::from_millis(300), || {
+        sh(&server, &["--ttl", "900ms"], "sleep 2.2; echo ran").finish()
+    });
+    outcome.stdout("ran\n").within(Duration::from_secs(15)).expect_status(0);
     assert!(!server.redis.exists(KEY));
 }
 

@@ -16,7 +16,7 @@ use crate::support::lease::held_until_dead;
 use crate::support::nest::{WITNESS, guard_of, untouched};
 use crate::support::run::PROGRAM;
 use crate::support::wait::SOON;
-use crate::support::{Nest, Process, Run, Running, Server, proc, tools, wait_until};
+use crate::support::{Nest, Process, Run, Running, Server, proc, stalls, tools, wait_until};
 
 /// `redlock-run OPTIONS --key job sh -c SCRIPT` as process 1.
 fn first(server: &Server, nest: &Nest, options: &[&str], script: &str) -> Running {
@@ -155,7 +155,7 @@ fn signals_end_process_1_while_it_waits_for_the_lock() {
         }
         let outcome = run.finish();
         // "At once": a second is for a busy machine.
-        assert!(sent.elapsed() < Duration::from_secs(1), "SIG{name}: {:?}", sent.elapsed());
+        stalls::assert_within(&format!("SIG{name}"), sent, Duration::from_secs(1));
         outcome.stderr_contains("held by").expect_status(128 + signal as i32);
         assert!(nest.processes().is_empty());
     }

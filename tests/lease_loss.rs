@@ -9,9 +9,10 @@ use crate::support::{Process, Run, Server, wait_until};
 /// Ends with 0 when asked to, having said so.
 const ENDS_CLEANLY: &str = "trap 'echo bye; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
 
-/// `ENDS_CLEANLY` with a lease of 1 s, whose next extension comes within 0.24 s.
+/// A run with a lease of 4 s, whose next extension comes within 0.96 s, and which stands a stall of the
+/// machine for nearly 2 s.
 fn started(server: &Server, options: &[&str], script: &str) -> crate::support::Running {
-    let mut all = vec!["--ttl", "1s"];
+    let mut all = vec!["--ttl", "4s"];
     all.extend(options);
     let mut run = sh(server, &all, script).spawn();
     run.job();
@@ -170,7 +171,7 @@ fn with_on_lost_warn_an_outage_longer_than_the_lease_stops_nothing() {
     let mut server = Server::start();
     let gate = Gate::new(&server);
     let script = format!("trap 'echo term' TERM; echo $$; {}", gate.wait());
-    let mut run = started(&server, &["--on-lost", "warn"], &script);
+    let mut run = sh(&server, &["--on-lost", "warn", "--ttl", "1s"], &script).spawn();
     let job = run.job();
     server.kill();
     run.wait_for_stderr("job");
@@ -187,13 +188,13 @@ fn with_on_lost_warn_an_outage_longer_than_the_lease_stops_nothing() {
 fn when_redis_stays_away_the_job_is_asked_while_the_lock_is_still_ours() {
     let server = Server::start();
     let script = "trap 'echo bye; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
-    let mut run = sh(&server, &["--ttl", "2s"], script).spawn();
+    let mut run = sh(&server, &["--ttl", "6s"], script).spawn();
     run.job();
     server.pause();
     run.finish()
         .stdout_contains("bye")
         .stderr_contains("redlock-run: could not renew lock 'job' for ")
-        .stderr_contains(" of its 2s lease (timed out); stopping 'sh'")
+        .stderr_contains(" of its 6s lease (timed out); stopping 'sh'")
         .stderr_contains(" while the lock is still ours")
         .expect_status(79);
     server.resume();

@@ -47,7 +47,7 @@ fn quiet_does_not_hide_trouble() {
         .finish()
         .stderr_contains("redlock-run: cannot reach Redis")
         .expect_status(69);
-    let mut run = sh(&server, &["-q", "--ttl", "1s"], "echo $$; exec sleep 600").spawn();
+    let mut run = sh(&server, &["-q", "--ttl", "4s"], "echo $$; exec sleep 600").spawn();
     run.job();
     server.redis.tell(&["DEL", KEY]);
     run.finish()

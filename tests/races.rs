@@ -13,7 +13,7 @@ use crate::support::jobs::{Gate, KEY, QUEUES, SLEEPS, sh};
 use crate::support::nest::{WITNESS, guard_of, untouched};
 use crate::support::tools;
 use crate::support::wait::{SOON, stays};
-use crate::support::{Nest, Process, Run, Running, Server, proc, wait_until};
+use crate::support::{Nest, Process, Run, Running, Server, proc, stalls, wait_until};
 
 /// The bits of a mask in `/proc/PID/status`: signal N is bit N − 1.
 fn mask(process: &Process, name: &str) -> u64 {
@@ -166,7 +166,7 @@ fn a_second_signal_ends_a_hanging_release_at_once() {
             until_taken(&run);
         }
         let outcome = run.finish();
-        assert!(since.elapsed() < AT_ONCE, "{:?}", since.elapsed());
+        stalls::assert_within("the end", since, AT_ONCE);
         outcome.stdout(run.stdout_so_far()).stderr_contains("gave up releasing").expect_status(3);
     }
 }
@@ -178,7 +178,7 @@ fn the_signal_after_the_one_that_ended_the_job_ends_a_hanging_release_at_once() 
     let (mut run, since) = releasing(&server, Some(SIGTERM));
     run.signal(SIGTERM);
     let outcome = run.finish();
-    assert!(since.elapsed() < AT_ONCE, "{:?}", since.elapsed());
+    stalls::assert_within("the end", since, AT_ONCE);
     outcome.stdout(run.stdout_so_far()).stderr_contains("gave up releasing").expect_status(3);
 }
 

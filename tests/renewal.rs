@@ -41,7 +41,7 @@ fn persistent() -> Server {
 #[test]
 fn the_lock_survives_a_job_five_times_as_long_as_its_ttl() {
     let server = Server::start();
-    let mut run = sh(&server, &["--ttl", "1s"], "echo $$; exec sleep 5").spawn();
+    let mut run = sh(&server, &["--ttl", "2s"], "echo $$; exec sleep 10").spawn();
     run.job();
     let mut least = i64::MAX;
     while run.status().is_none() {
@@ -53,14 +53,15 @@ fn the_lock_survives_a_job_five_times_as_long_as_its_ttl() {
         stays("between two looks", Duration::from_millis(4), || true);
     }
     assert!(!server.redis.exists(KEY), "gone right after the end");
-    assert!(least >= 334, "only {least} ms were left, a third of 1 s is promised");
+    // Extended every 476 ms, it has 1,524 ms and more where the machine does not stand still.
+    assert!(least >= 667, "only {least} ms were left, a third of 2 s is promised");
     run.finish().any_output().expect_status(0);
 }
 
 #[test]
 fn an_extension_never_shortens_the_lease() {
     let server = Server::start();
-    let _run = holding(&server, &["--ttl", "1s"]);
+    let _run = holding(&server, &["--ttl", "3s"]);
     server.redis.tell(&["PEXPIRE", KEY, "60000"]);
     let before = server.redis.calls("eval");
     wait_until("two more extensions were asked for", SOON, || server.redis.calls("eval") >= before + 2);
@@ -84,7 +85,7 @@ fn a_killed_connection_is_made_again_unseen() {
 fn flushed_scripts_are_sent_again_unseen() {
     let server = Server::start();
     let gate = Gate::new(&server);
-    let run = watchful(&server, &["--ttl", "1s"], &gate, &server.url());
+    let run = watchful(&server, &["--ttl", "3s"], &gate, &server.url());
     for _ in 0..2 {
         server.redis.tell(&["SCRIPT", "FLUSH"]);
         extended(&server, 1);
@@ -191,7 +192,7 @@ fn missing_replicas_that_come_back_in_time_are_survived() {
 fn a_holder_goes_on_under_memory_pressure() {
     let server = Server::start();
     let gate = Gate::new(&server);
-    let run = watchful(&server, &["--ttl", "1s"], &gate, &server.url());
+    let run = watchful(&server, &["--ttl", "3s"], &gate, &server.url());
     server.redis.tell(&["CONFIG", "SET", "maxmemory", "1"]);
     extended(&server, 5);
     never_noticed(&server, run, &gate);

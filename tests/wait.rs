@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::jobs::{Gate, KEY, holding, sh};
+use crate::support::jobs::{Gate, KEY, holding, sh, waits_within};
 use crate::support::wait::{SOON, stays};
-use crate::support::{Running, Server, wait_until};
+use crate::support::{Running, Server, stalls, wait_until};
 
 /// How many clients are blocked in BLPOP.
 fn blocked(server: &Server) -> u64 {
@@ -30,12 +30,16 @@ fn the_wait_limit_ends_in_75_and_names_the_holder() {
     let outcome = sh(&server, &["-w", "1s"], "echo ran").finish();
     let early = outcome.took < Duration::from_secs(1);
     outcome.check(!early, "no end before the limit");
-    let told = format!("(pid {}, sh)", holder.pid());
+    let holder = format!("(pid {}, sh)", holder.pid());
+    // 1s, or more on a busy machine.
+    let text = outcome.stderr_text();
+    let told = text.strip_prefix("redlock-run: gave up on lock 'job' after ");
+    let told = told.and_then(|text| text.split_once("s; still held by "));
+    let seconds = told.and_then(|(seconds, _)| seconds.parse::<f64>().ok());
+    let took = outcome.took.as_secs_f64();
+    outcome.check(seconds.is_some_and(|told| (1.0..=took).contains(&told)), "the time that it waited");
     outcome
-        // 1s, or a little more on a busy machine.
-        .stderr_contains("gave up on lock 'job' after 1")
-        .stderr_contains("s; still held by ")
-        .stderr_contains(&told)
+        .stderr_contains(&holder)
         .stderr_contains("  hint: redlock-run status job\n")
         .within(Duration::from_secs(5))
         .expect_status(75);
@@ -88,7 +92,7 @@ fn a_waiter_takes_a_dead_holders_lock_when_its_lease_is_over() {
     let killed = Instant::now();
     waiter.wait_for_stdout("mine\n");
     // What was left of 2 s, at most one further wait of 1.25 s, and the machine's noise.
-    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    stalls::assert_within("taken over", killed, Duration::from_secs(5));
     waiter.finish().any_output().expect_status(0);
 }
 
@@ -102,7 +106,7 @@ fn a_foreign_lock_is_polled_and_taken_within_a_second_and_a_quarter() {
     let freed = Instant::now();
     waiter.wait_for_stdout("mine\n");
     // 1.25 s is the promise; the rest is for starting a process on a busy machine.
-    assert!(freed.elapsed() < Duration::from_millis(2250), "{:?}", freed.elapsed());
+    stalls::assert_within("taken", freed, Duration::from_millis(2250));
     waiter.finish().any_output().expect_status(0);
 }
 
@@ -112,12 +116,15 @@ fn waiting_costs_about_one_request_pair_a_second() {
     let _holder = holding(&server, &[]);
     let before = server.redis.calls("eval");
     let _waiter = waiting(&server, &[], ":");
+    let began = Instant::now();
     // Three seconds on purpose: it is a rate. Waits are 0.75 s at least, so at most 4 fit,
     // and the holder itself extends only every 8.1 s.
     stays("waiting", Duration::from_secs(3), || true);
     let tries = server.redis.calls("eval") - before;
-    assert!(tries <= 6, "{tries} tries in 3 s");
-    assert!(server.redis.calls("blpop") <= 5);
+    let waits = server.redis.calls("blpop");
+    let fit = waits_within(began.elapsed());
+    assert!(tries <= fit + 2, "{tries} tries where {fit} waits fit");
+    assert!(waits <= fit + 1, "{waits} where {fit} fit");
 }
 
 /// mike-marcacci/node-redlock#296: validity was counted from the first try.
@@ -126,7 +133,7 @@ fn a_lease_counts_from_the_attempt_that_won_it() {
     let server = Server::start();
     server.redis.tell(&["SET", KEY, "foreign", "PX", "3000"]);
     // Three times the lease: it must have been extended, too.
-    sh(&server, &["-w", "20s", "--ttl", "1s", "-q"], "sleep 3").finish().expect_status(0);
+    sh(&server, &["-w", "20s", "--ttl", "2s", "-q"], "sleep 6").finish().expect_status(0);
 }
 
 #[test]

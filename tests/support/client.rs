@@ -1,10 +1,10 @@
 //! Looking into Redis from outside: one fresh connection per question, so that idle cuts,
 //! restarts and killed clients never concern the test itself.
 
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::time::Duration;
 
-use redis::{Connection, FromRedisValue, RedisResult};
+use redis::{Connection, FromRedisValue, RedisResult, ToRedisArgs};
 
 /// A stopped server must fail a question, not hang the test.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -34,10 +34,11 @@ impl Client {
     }
 
     /// Sends one command and returns the reply, errors included.
-    pub(crate) fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
-        let (name, arguments) = words.split_first().expect("a command has a name");
-        let query = || redis::cmd(name).arg(arguments).query(&mut self.connect()?);
-        // A socket with a timeout may be interrupted (EINTR) without a fault of anybody.
+    pub(crate) fn try_query<T: FromRedisValue>(&self, words: &[impl ToRedisArgs]) -> RedisResult<T> {
+        let query = || redis::Cmd::new().arg(words).query(&mut self.connect()?);
+        // A socket with a timeout may be interrupted (EINTR) without a fault of anybody: a child's end is
+        // told to the thread that started it, or, while that has all signals blocked to start another, to
+        // any other thread of the process.
         match query() {
             Err(error) if error.to_string().contains("Interrupted system call") => query(),
             done => done,
@@ -46,7 +47,7 @@ impl Client {
 
     /// Sends one command that must succeed.
     #[track_caller]
-    pub(crate) fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
+    pub(crate) fn query<T: FromRedisValue>(&self, words: &[impl ToRedisArgs + Debug]) -> T {
         self.try_query(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 

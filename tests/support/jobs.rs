@@ -3,10 +3,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
+use super::outcome::Outcome;
 use super::run::Run;
 use super::running::Running;
 use super::server::Server;
+use super::stalls;
 
 /// The key of nearly every test: each has a server of its own.
 pub(crate) const KEY: &str = "job";
@@ -46,6 +49,25 @@ pub(crate) fn holding(server: &Server, options: &[&str]) -> Running {
     run
 }
 
+/// The outcome of a run with so short a lease that a machine that stands still for `stall` may end it;
+/// what was lost (79) on a machine that stood still so long is tried again.
+pub(crate) fn on_a_short_lease(stall: Duration, run: impl Fn() -> Outcome) -> Outcome {
+    for _ in 0..10 {
+        let started = Instant::now();
+        let outcome = run();
+        if outcome.code() != Some(79) || stalls::since(started) < stall {
+            return outcome;
+        }
+    }
+    run()
+}
+
+/// How many waits a waiter can have begun within `length`: each is 0.75 s at least, unless a baton ends
+/// it.
+pub(crate) fn waits_within(length: Duration) -> u64 {
+    u64::try_from(length.as_millis() / 750).expect("not that long") + 1
+}
+
 /// A job's end as the test's decision: the job waits for a file.
 pub(crate) struct Gate {
     file: PathBuf,
@@ -61,6 +83,11 @@ impl Gate {
     /// A line of shell that waits until the gate is open.
     pub(crate) fn wait(&self) -> String {
         format!("while [ ! -e '{}' ]; do sleep 0.02; done", self.file.display())
+    }
+
+    /// A Python statement that does.
+    pub(crate) fn wait_in_python(&self) -> String {
+        format!("import os, time\nwhile not os.path.exists('{}'): time.sleep(0.02)", self.file.display())
     }
 
     /// Opens the gate.

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::jobs::KEY;
 use super::proc::Process;
 use super::server::Server;
-use super::stalls::Stalls;
+use super::stalls;
 use super::wait::{SOON, wait_until};
 
 /// When the lease ends by the server's clock, which is this machine's.
@@ -39,10 +39,10 @@ const KILLED_BEFORE: Duration = Duration::from_millis(107);
 /// machine itself stood still meanwhile.
 #[track_caller]
 pub(crate) fn dead_before(end: SystemTime, processes: &[Process]) {
-    let stalls = Stalls::watch();
+    stalls::watch();
     let alive = last_seen_alive(processes);
     let Ok(late) = alive.duration_since(end) else { return };
-    let stalled = stalls.between(end - KILLED_BEFORE, alive);
+    let stalled = stalls::between(end - KILLED_BEFORE, alive);
     println!("something of the job lived {late:?} too long; the machine stood still for {stalled:?}");
     assert!(late <= stalled, "something of the job lived {late:?} too long");
 }

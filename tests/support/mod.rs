@@ -31,5 +31,4 @@ pub(crate) use pump::Mode;
 pub(crate) use run::Run;
 pub(crate) use running::Running;
 pub(crate) use server::Server;
-pub(crate) use stalls::Stalls;
 pub(crate) use wait::wait_until;

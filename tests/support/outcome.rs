@@ -3,11 +3,12 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
 use super::client::Client;
+use super::stalls;
 
 /// What a test says about one of the two streams.
 enum Wanted {
@@ -27,6 +28,7 @@ pub(crate) struct Outcome {
     pub(crate) stdout: Vec<u8>,
     /// Everything that came out on stderr.
     pub(crate) stderr: Vec<u8>,
+    started: Instant,
     /// From start to end.
     pub(crate) took: Duration,
     server: Option<Client>,
@@ -40,7 +42,7 @@ impl Outcome {
         status: ExitStatus,
         stdout: Vec<u8>,
         stderr: Vec<u8>,
-        took: Duration,
+        started: Instant,
         server: Option<Client>,
     ) -> Self {
         Self {
@@ -48,7 +50,8 @@ impl Outcome {
             status,
             stdout,
             stderr,
-            took,
+            started,
+            took: started.elapsed(),
             server,
             wanted_stdout: Wanted::Nothing,
             wanted_stderr: Wanted::Nothing,
@@ -106,10 +109,14 @@ impl Outcome {
         self.status.core_dumped()
     }
 
-    /// From start to end it took at most `limit`.
+    /// From start to end it took at most `limit`, and what the machine itself stood still meanwhile.
     #[track_caller]
     pub(crate) fn within(self, limit: Duration) -> Self {
-        self.check(self.took <= limit, &format!("at most {limit:?}"));
+        let stalled = stalls::since(self.started);
+        self.check(
+            self.took <= limit + stalled,
+            &format!("at most {limit:?}, and {stalled:?} of the machine's"),
+        );
         self
     }
 

@@ -146,6 +146,8 @@ impl Connection {
                 self.pause(length)?;
                 client.write_all(bytes)
             }
+            // The mode was switched while it read: what comes with a reset is lost.
+            Mode::Reset => Err(io::ErrorKind::ConnectionReset.into()),
             _ => client.write_all(bytes),
         }
     }

@@ -14,6 +14,7 @@ use super::client::Client;
 use super::outcome::Outcome;
 use super::running::Running;
 use super::server::Server;
+use super::stalls;
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_redlock-run");
@@ -103,6 +104,7 @@ impl Run {
         let stdout = output_file();
         let shared = stdout.try_clone().expect("a second handle");
         self.command.stdout(shared).stderr(stderr);
+        stalls::watch();
         let started = Instant::now();
         let child = self.command.spawn().expect("the program to start");
         Running {

@@ -131,7 +131,7 @@ impl Running {
             status,
             contents(&self.stdout),
             contents(&self.stderr),
-            self.started.elapsed(),
+            self.started,
             self.server.clone(),
         )
     }

@@ -29,7 +29,7 @@
 //! | `TRIAL` | | only this one of them |
 //! | `FAULT` | all | only these faults, separated by commas |
 //! | `PLANT` | | what is wrong on purpose: see below |
-//! | `EXCUSE` | | `machine`: see below |
+//! | `EXCUSE` | `machine` without `N` and `TRIAL` | `machine`: see below |
 //! | `REDLOCK_RUN_BIN` | the one just built | the file under test |
 //!
 //! A process that lives too long is a violation whatever the cause. Where the cause shows, it is told
@@ -82,6 +82,7 @@ use std::thread;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
+use moment::Moment;
 use plan::Plan;
 use report::Report;
 use scene::{House, Scene, Trouble};
@@ -179,6 +180,9 @@ fn run_all(settings: &Settings, house: &House) -> Report {
     report
 }
 
+/// How often a trial is set up that breaks down.
+const TRIES: u32 = 3;
+
 fn work(settings: &Settings, house: &House, next: &AtomicU64, tell: &Sender<Done>) {
     while !STOP.load(Ordering::Relaxed) {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -186,15 +190,29 @@ fn work(settings: &Settings, house: &House, next: &AtomicU64, tell: &Sender<Done
             return;
         }
         let plan = settings.plan(number);
-        let tried = catch_unwind(AssertUnwindSafe(|| {
-            let mut scene = Scene::set(&plan, house);
-            verdict::try_out(&mut scene)
-        }));
-        let panicked = |_| Err(Trouble::Broken("panicked; the message is above".into()));
-        if tell.send((number, tried.unwrap_or_else(panicked))).is_err() {
+        let mut tried = Err(Trouble::Interrupted);
+        for _ in 0..TRIES {
+            let began = Moment::now();
+            tried = try_once(&plan, house);
+            let Err(Trouble::Broken(why)) = &tried else { break };
+            let stood_still = house.stalls.total(began, Moment::now()).as_duration();
+            // A machine that stands still lets a lease run out before the trial has begun; and sockets with
+            // a timeout are interrupted now and then.
+            let machine = stood_still > plan.renewal() / 2 || why.contains("Interrupted system call");
+            if !machine {
+                break;
+            }
+            println!("trial {number} again, the machine stood still for {stood_still:?}: {why}");
+        }
+        if tell.send((number, tried)).is_err() {
             return;
         }
     }
+}
+
+fn try_once(plan: &Plan, house: &House) -> Result<Verdict, Trouble> {
+    let tried = catch_unwind(AssertUnwindSafe(|| verdict::try_out(&mut Scene::set(plan, house))));
+    tried.unwrap_or_else(|_| Err(Trouble::Broken("panicked; the message is above".into())))
 }
 
 /// Everything about a trial that broke a rule, or may have.

@@ -114,6 +114,11 @@ impl<'a> Scene<'a> {
         Self { plan, house, tree, watch, innocents, proxy, server, mark, wrapper, started, story }
     }
 
+    /// When the wrapper was started.
+    pub(crate) fn launched(&self) -> Moment {
+        self.story[0].0
+    }
+
     /// Notes what happened now.
     pub(crate) fn tell(&mut self, what: impl Into<String>) {
         self.story.push((Moment::now(), what.into()));

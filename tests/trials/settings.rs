@@ -50,7 +50,8 @@ impl Settings {
             Some(_) => return Err("PLANT is one of no-guard, stray-signal, touched-key".into()),
         };
         let excuses = match text("EXCUSE").as_deref() {
-            None => false,
+            // A suite that runs on every change, on any machine, must be red for nothing else.
+            None => text("N").is_none() && trial.is_none(),
             Some("machine") => true,
             Some(_) => return Err("EXCUSE is machine, or not set".into()),
         };

@@ -142,9 +142,9 @@ impl Verdict {
         let harmless = matches!(scene.plan.fault, Fault::PauseShort | Fault::GuardStop);
         if harmless && !course.survived {
             let what = "the run did not survive what it need not notice".to_owned();
-            // A machine that stands still makes every pause longer.
-            let slow = course.struck_at.map(|at| scene.house.stalls.total(at, Moment::now()));
-            if slow.is_some_and(|slow| slow.as_duration() > scene.plan.renewal() / 2) {
+            // A machine that stands still makes every pause longer, and a lease end before it.
+            let slow = scene.house.stalls.total(scene.launched(), Moment::now());
+            if slow.as_duration() > scene.plan.renewal() / 2 {
                 self.uncertain.push(what);
             } else {
                 self.violations.push(what);
