@@ -318,16 +318,20 @@ impl Events for Teller<'_> {
             .news
             .lock()
             .map_or_else(|news| (news.get_ref().lease, None), |news| (news.lease, news.trouble.clone()));
-        let ttl = shared.timing.ttl();
-        let silent = BootTime::now().after(lease.since);
+        let (now, ttl) = (BootTime::now(), shared.timing.ttl());
+        let (key, silent, consequence) = (&shared.key, show(now.after(lease.since)), shared.consequence());
         let trouble = trouble.unwrap_or_else(|| "this process could not run".to_owned());
-        say(&format!(
-            "could not renew lock {} for {} of its {} lease ({trouble}); {} while the lock is still ours",
-            shared.key,
-            show(silent),
-            show(ttl),
-            shared.consequence()
-        ));
+        if now < lease.valid_until {
+            say(&format!(
+                "could not renew lock {key} for {silent} of its {} lease ({trouble}); {consequence} while the \
+                 lock is still ours",
+                show(ttl),
+            ));
+        } else {
+            say(&format!(
+                "the lease of lock {key} ran out, not renewed for {silent} ({trouble}); {consequence}"
+            ));
+        }
     }
 
     fn guard_died(&mut self) {

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR
 use crate::support::container::{self, inner_pid};
 use crate::support::jobs::{Gate, KEY, holding};
 use crate::support::lease::held_until_dead;
-use crate::support::nest::{WITNESS, guard_of, untouched};
+use crate::support::nest::{WITNESS, guard_of, sleeps, untouched};
 use crate::support::run::PROGRAM;
 use crate::support::wait::SOON;
 use crate::support::{Nest, Process, Run, Running, Server, proc, stalls, tools, wait_until};
@@ -191,9 +191,11 @@ fn two_signals_end_the_hanging_release_of_process_1() {
     let mut run = first(&server, &nest, &["--ttl", "60s"], &format!("echo ready; {}; exit 3", gate.wait()));
     run.wait_for_stdout("ready\n");
     let wrapper = process_1(&nest);
+    let leader = proc::children(guard_of(&wrapper).pid).remove(0);
     server.pause();
     gate.open();
-    wait_until("the job is over", SOON, || nest.jobs().iter().all(|process| process.pid == run.pid()));
+    // Reaped when the guard is told to end, which is just before the release.
+    wait_until("the job is over", SOON, || leader.stat().is_none());
     for _ in 0..2 {
         wrapper.signal(SIGTERM);
         wait_until("the signal is taken", SOON, || wrapper.is_dead() || pending(&wrapper) == 0);
@@ -319,6 +321,7 @@ fn orphans_of_others_are_not_signalled_with_the_job() {
         run.wait_for_stdout("ready\n");
         leaves_an_orphan(&process_1(&nest), &nest, WITNESS);
         let witness = nest.one("sleep");
+        sleeps(&witness);
         server.redis.tell(&["DEL", KEY]);
         // The job has a grace of 2 s now; after that the container is over, and the kernel kills
         // whatever is in it.
@@ -355,7 +358,7 @@ fn nothing_outlives_a_killed_process_1() {
     let server = Server::start();
     let nest = Nest::new();
     let script = "trap '' TERM; (env -i setsid sleep 600 &) ; exec sleep 600";
-    let _run = first(&server, &nest, &["--ttl", "1s"], script);
+    let _run = first(&server, &nest, &["--ttl", "3s"], script);
     let tree = nest.all("sleep", 2);
     process_1(&nest).signal(SIGKILL);
     wait_until("all of it is dead", SOON, || tree.iter().all(Process::is_dead));
@@ -370,7 +373,7 @@ fn what_a_lost_lock_ends_in_a_container_is_79() {
     let server = Server::start();
     let nest = Nest::new();
     let script = "trap '' TERM; (setsid sleep 600 &) ; exec sleep 600";
-    let mut run = first(&server, &nest, &["--ttl", "1s"], script);
+    let mut run = first(&server, &nest, &["--ttl", "3s"], script);
     let tree = nest.all("sleep", 2);
     server.redis.tell(&["DEL", KEY]);
     run.finish().any_output().expect_status(79);

@@ -1,14 +1,12 @@
 //! The exit status: the job's own wherever there is one, and no lock left behind by a command
 //! that cannot be started.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::libc;
 
-use crate::support::jobs::{KEY, sh};
+use crate::support::jobs::{KEY, sh, write_executable};
 use crate::support::{Run, Server};
 
 /// `redlock-run --key job -- COMMAND`.
@@ -20,8 +18,7 @@ fn job(server: &Server, command: &[&str]) -> Run {
 /// Writes a file into the server's directory.
 fn file(server: &Server, name: &str, text: &str, mode: u32) -> PathBuf {
     let path = server.dir().join(name);
-    fs::write(&path, text).expect("a file");
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("its mode");
+    write_executable(&path, text, mode);
     path
 }
 

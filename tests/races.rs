@@ -249,8 +249,8 @@ fn a_job_that_signals_its_group_meets_only_itself() {
 #[test]
 fn a_job_that_stops_its_parent_goes_on_under_its_lock() {
     let server = Server::start();
-    let script = "kill -STOP $PPID; sleep 2; exit 5";
-    sh(&server, &["--ttl", "1s"], script).finish().expect_status(5);
+    let script = "kill -STOP $PPID; sleep 4; exit 5";
+    sh(&server, &["--ttl", "3s"], script).finish().expect_status(5);
 }
 
 #[test]

@@ -9,7 +9,6 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -19,7 +18,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::sys::signal::Signal::{SIGHUP, SIGKILL, SIGTERM};
 
-use crate::support::jobs::{Gate, KEY, sh};
+use crate::support::jobs::{Gate, KEY, sh, write_executable};
+use crate::support::nest::sleeps;
 use crate::support::proc;
 use crate::support::run::{PROGRAM, path_with_the_program};
 use crate::support::wait::{SOON, stays};
@@ -111,8 +111,7 @@ fn sleeper(server: &Server, nest: &Nest, parent: &str, under_the_lock: bool) -> 
     args.extend(["sleep", "600"]);
     let mut run = Run::of("sh", args).env("REDLOCK_RUN_URL", server.url()).in_dir(nest.dir()).spawn();
     let sleeper = nest.one("sleep");
-    // Not while it is still opening its libraries.
-    wait_until("it sleeps", SOON, || sleeper.state() == 'S');
+    sleeps(&sleeper);
     let seen = portrait(&sleeper);
     sleeper.signal(SIGKILL);
     run.finish().any_output().check(true, "its end");
@@ -449,8 +448,7 @@ fn arguments_are_byte_exact_also_empty_odd_long_and_many() {
 fn a_script_without_an_interpreter_line_gets_all_of_many_arguments() {
     let server = Server::start();
     let nest = Nest::new();
-    nest.script("plain", "echo $# \"$1\" \"$0\"\n");
-    fs::set_permissions(nest.dir().join("plain"), fs::Permissions::from_mode(0o755)).expect("our file");
+    write_executable(&nest.dir().join("plain"), "echo $# \"$1\" \"$0\"\n", 0o755);
     let arguments = std::iter::repeat_n("argument", 20_000);
     let args = ["--key", KEY, "./plain"].into_iter().chain(arguments);
     let run = Run::on(&server, args).in_dir(nest.dir());

@@ -154,8 +154,12 @@ impl Job {
                 // A terminal's signal comes to us and to the job at once: what came before the end of
                 // the job decides what else has to end.
                 self.take_signals(signals, terminal);
-                if self.page.is_settled() || end.cause != Cause::Itself {
+                if end.cause != Cause::Itself {
                     return end;
+                }
+                if self.page.is_settled() {
+                    // What was settled since then may have been ended by the lease.
+                    return self.end().unwrap_or(end);
                 }
                 self.poke();
             }

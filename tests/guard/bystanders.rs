@@ -9,7 +9,7 @@ use super::{TREE, stop, tree};
 use crate::support::container;
 use crate::support::jobs::KEY;
 use crate::support::lease::held_until_dead;
-use crate::support::nest::{WITNESS, guard_of, untouched};
+use crate::support::nest::{WITNESS, guard_of, sleeps, untouched};
 use crate::support::wait::SOON;
 use crate::support::{Nest, Process, Run, Server, wait_until};
 
@@ -57,6 +57,7 @@ fn spares_witnesses(fate: Fate, script: &str, witnesses: usize) {
 }
 
 fn strike_and_spare(fate: Fate, server: &Server, nest: &Nest, job: &Process, witnesses: &[Process]) {
+    witnesses.iter().for_each(sleeps);
     fate.strike(server, &nest.one("redlock-run"));
     wait_until(&format!("{fate:?} ends the job"), SOON, || job.is_dead());
     // What may come after the job's death comes before the end of whoever ends it.
@@ -70,7 +71,7 @@ fn strike_and_spare(fate: Fate, server: &Server, nest: &Nest, job: &Process, wit
 #[test]
 fn processes_beside_the_run_are_never_signalled() {
     for fate in FATES {
-        let script = "WITNESS & redlock-run --ttl 1s --key job tail -f /dev/null & WITNESS & wait";
+        let script = "WITNESS & redlock-run --ttl 3s --key job tail -f /dev/null & WITNESS & wait";
         spares_witnesses(fate, script, 2);
     }
 }
@@ -78,7 +79,7 @@ fn processes_beside_the_run_are_never_signalled() {
 #[test]
 fn children_from_before_the_run_are_never_signalled() {
     for fate in FATES {
-        let script = "WITNESS & (WITNESS &) ; exec redlock-run --ttl 1s --key job tail -f /dev/null";
+        let script = "WITNESS & (WITNESS &) ; exec redlock-run --ttl 3s --key job tail -f /dev/null";
         spares_witnesses(fate, script, 2);
     }
 }
@@ -86,7 +87,7 @@ fn children_from_before_the_run_are_never_signalled() {
 #[test]
 fn children_from_before_a_run_without_a_guard_are_never_signalled() {
     for fate in [Fate::LockLost, Fate::Asked] {
-        let script = "WITNESS & exec redlock-run --no-guard --ttl 1s --key job tail -f /dev/null";
+        let script = "WITNESS & exec redlock-run --no-guard --ttl 3s --key job tail -f /dev/null";
         spares_witnesses(fate, script, 1);
     }
 }
@@ -100,7 +101,7 @@ fn orphans_of_children_from_before_the_run_are_never_signalled() {
         let nest = Nest::new();
         let script = format!(
             "sh -c 'while [ ! -e gone ]; do sleep 0.02; done; {WITNESS} &' & \
-             exec redlock-run --ttl 1s --key job tail -f /dev/null"
+             exec redlock-run --ttl 3s --key job tail -f /dev/null"
         );
         let run = Run::of("sh", ["-c", &script]).env("REDLOCK_RUN_URL", server.url());
         let _run = run.in_dir(nest.dir()).spawn();
@@ -125,7 +126,7 @@ fn a_process_that_got_a_reused_pid_lives() {
     nest.script(
         "init",
         &format!(
-            "redlock-run --ttl 1s --key job sh ./job &\n\
+            "redlock-run --ttl 3s --key job sh ./job &\n\
              until [ -s short ] && [ ! -e /proc/$(cat short) ]; do sleep 0.02; done\n\
              number=$(cat short)\n\
              until [ \"$got\" = $number ]; do\n\

@@ -55,16 +55,19 @@ fn a_guard_that_is_stopped_before_there_is_a_job_goes_on_and_starts_it() {
     run.finish().any_output().within(Duration::from_secs(10)).expect_status(0);
 }
 
-/// A job under a lease of 3 s that tells whether it was asked to end, and ends with 4 by itself.
+/// How long the lease of a healthy job is. It is extended every 1.43 s.
+const LONG: &str = "6s";
+
+/// A job under a lease of 6 s that tells whether it was asked to end, and ends with 4 by itself.
 fn healthy(server: &Server, nest: &Nest, gate: &Gate) -> (Running, Process) {
     let script = format!("trap 'echo noticed' TERM; echo $$; {}; exit 4", gate.wait());
-    let mut run = sh(server, &["--ttl", TTL], &script).in_dir(nest.dir()).spawn();
+    let mut run = sh(server, &["--ttl", LONG], &script).in_dir(nest.dir()).spawn();
     let job = run.job();
     (run, job)
 }
 
-/// Stops `paused` for a second and lets them go on. A lease that was extended 714 ms ago lasts
-/// for 2143 − 714 = 1429 ms more before the job is asked to end.
+/// Stops `paused` for a second and lets them go on. A lease that was extended 1.43 s ago lasts for
+/// 4.29 − 1.43 = 2.86 s more before the job is asked to end.
 fn pause(paused: &[Process]) {
     for process in paused {
         process.signal(SIGSTOP);
@@ -142,7 +145,7 @@ fn a_healthy_job_survives_a_pause_of_everything_within_its_lease() {
 fn a_job_that_wakes_with_everything_after_its_lease_is_ended() {
     let server = Server::start();
     let nest = Nest::new();
-    let (mut run, tree) = tree(&server, &nest, &["--ttl", "1s"], TREE);
+    let (mut run, tree) = tree(&server, &nest, &["--ttl", TTL], TREE);
     let guard = guard_of(&run.wrapper());
     stop(&run.wrapper());
     stop(&guard);

@@ -43,7 +43,7 @@ fn token_at(server: &Server) -> String {
 fn granted_unheard(server: &Server, options: &[&str]) -> (Proxy, Running) {
     let proxy = Proxy::on_socket(server);
     proxy.set(Mode::Delay(Duration::from_secs(3600)));
-    let mut all = vec!["--ttl", "1s", "--command-timeout", "60s"];
+    let mut all = vec!["--ttl", "3s", "--command-timeout", "60s"];
     all.extend(options);
     let run = sh(server, &all, SAYS_WHEN).env("REDLOCK_RUN_URL", proxy.url()).spawn();
     wait_until("the lock is granted", SOON, || server.redis.exists(KEY));

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::outcome::Outcome;
@@ -94,6 +95,15 @@ impl Gate {
     pub(crate) fn open(&self) {
         fs::write(&self.file, "").expect("a file in the server's directory");
     }
+}
+
+/// Writes a file that is to be executed. Another process does it: one of ours that forked meanwhile, for
+/// another test, would have it open for writing, and then it cannot be executed (ETXTBSY).
+pub(crate) fn write_executable(path: &Path, text: &str, mode: u32) {
+    let write = "printf %s \"$1\" >\"$2\" && chmod \"$3\" \"$2\"";
+    let mode = format!("{mode:o}");
+    let status = Command::new("sh").args(["-c", write, "sh", text]).arg(path).arg(mode).status();
+    assert!(status.expect("a shell").success(), "a file");
 }
 
 /// Arguments that are not all text.

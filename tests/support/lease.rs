@@ -8,11 +8,13 @@ use super::server::Server;
 use super::stalls;
 use super::wait::{SOON, wait_until};
 
-/// When the lease ends by the server's clock, which is this machine's.
+/// When the lease ends by the server's clock, which is this machine's; now at the latest, when it has
+/// ended.
 #[track_caller]
 pub(crate) fn end_of_lease(server: &Server) -> SystemTime {
-    let millis: u64 = server.redis.query(&["PEXPIRETIME", KEY]);
-    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
+    let millis: i64 = server.redis.query(&["PEXPIRETIME", KEY]);
+    let millis = u64::try_from(millis).ok();
+    millis.map_or_else(SystemTime::now, |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
 }
 
 /// Waits until all of `processes` are dead; the last moment at which one was surely alive. An

@@ -120,6 +120,12 @@ pub(crate) fn guard_of(wrapper: &Process) -> Process {
 /// A process that must never get a signal: it blocks all of them, so that each stays to be seen.
 pub(crate) const WITNESS: &str = "env --block-signal sleep 7200";
 
+/// Waits until a process sleeps whose program has just taken over and is still opening its libraries.
+#[track_caller]
+pub(crate) fn sleeps(process: &Process) {
+    wait_until("it sleeps", SOON, || process.state() == 'S');
+}
+
 /// Asserts that a process started as [`WITNESS`] lives, runs and was never sent a signal.
 #[track_caller]
 pub(crate) fn untouched(witness: &Process) {
