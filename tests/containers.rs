@@ -13,7 +13,7 @@ use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR
 use crate::support::container::{self, inner_pid};
 use crate::support::jobs::{Gate, KEY, holding};
 use crate::support::lease::held_until_dead;
-use crate::support::nest::{WITNESS, guard_of, sleeps, untouched};
+use crate::support::nest::{WITNESS, guard_of, untouched};
 use crate::support::run::PROGRAM;
 use crate::support::wait::SOON;
 use crate::support::{Nest, Process, Run, Running, Server, proc, stalls, tools, wait_until};
@@ -321,7 +321,6 @@ fn orphans_of_others_are_not_signalled_with_the_job() {
         run.wait_for_stdout("ready\n");
         leaves_an_orphan(&process_1(&nest), &nest, WITNESS);
         let witness = nest.one("sleep");
-        sleeps(&witness);
         server.redis.tell(&["DEL", KEY]);
         // The job has a grace of 2 s now; after that the container is over, and the kernel kills
         // whatever is in it.

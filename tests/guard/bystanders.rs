@@ -9,7 +9,7 @@ use super::{TREE, stop, tree};
 use crate::support::container;
 use crate::support::jobs::KEY;
 use crate::support::lease::held_until_dead;
-use crate::support::nest::{WITNESS, guard_of, sleeps, untouched};
+use crate::support::nest::{WITNESS, guard_of, untouched};
 use crate::support::wait::SOON;
 use crate::support::{Nest, Process, Run, Server, wait_until};
 
@@ -57,7 +57,6 @@ fn spares_witnesses(fate: Fate, script: &str, witnesses: usize) {
 }
 
 fn strike_and_spare(fate: Fate, server: &Server, nest: &Nest, job: &Process, witnesses: &[Process]) {
-    witnesses.iter().for_each(sleeps);
     fate.strike(server, &nest.one("redlock-run"));
     wait_until(&format!("{fate:?} ends the job"), SOON, || job.is_dead());
     // What may come after the job's death comes before the end of whoever ends it.

@@ -109,7 +109,7 @@ fn an_interrupt_key_leaves_the_lock_to_a_subshell_that_cleans_up() {
     // A shell's `&` lets its command ignore INT for good; env undoes that.
     let cleans = "trap 'sleep 5; echo >clean; exit 0' INT; echo >ready; while :; do sleep 0.02; done";
     desk.nest.script("job", &format!("env --default-signal sh -c \"{cleans}\" & exec sleep 600"));
-    desk.bash.type_line("redlock-run --ttl 2s --key job sh ./job");
+    desk.bash.type_line("redlock-run --ttl 4s --key job sh ./job");
     wait_until("the subshell is ready", SOON, || desk.nest.has("ready"));
     let leader = proc::children(guard_of(&desk.nest.one("redlock-run")).pid).remove(0);
     let subshell = proc::children(leader.pid).remove(0);

@@ -26,7 +26,7 @@ fn modes_after(script: &str, during: impl Fn(&Server, &Nest)) -> [Termios; 2] {
 }
 
 /// Turns echo and line editing off, and has no chance to turn them on again.
-const CHANGES_MODES: &str = "redlock-run --ttl 1s --key job sh -c 'stty -echo -icanon; echo >ready; ";
+const CHANGES_MODES: &str = "redlock-run --ttl 3s --key job sh -c 'stty -echo -icanon; echo >ready; ";
 
 fn is_ready(nest: &Nest) {
     wait_until("the modes are changed", SOON, || nest.has("ready"));
@@ -78,7 +78,7 @@ fn the_shell_owns_the_terminal_after_every_end() {
     desk.bash.run("redlock-run --key job no-such-command");
     assert!(desk.bash.owns_the_terminal(), "after a missing command");
     for (what, act, status) in ENDS {
-        let (wrapper, job) = desk.starts("redlock-run --ttl 1s --key job sleep 600", "sleep");
+        let (wrapper, job) = desk.starts("redlock-run --ttl 3s --key job sleep 600", "sleep");
         act(&desk.server, &wrapper, &job);
         desk.bash.next_prompt();
         assert!(desk.bash.owns_the_terminal(), "after {what}");

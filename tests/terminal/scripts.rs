@@ -30,7 +30,7 @@ fn a_script_in_a_terminal_is_never_signalled_with_its_job() {
     for (what, act) in fates {
         let mut desk = Desk::new();
         let script =
-            format!("{WITNESS} &\nredlock-run --ttl 1s --key job tail -f /dev/null\necho after\nexec cat\n");
+            format!("{WITNESS} &\nredlock-run --ttl 3s --key job tail -f /dev/null\necho after\nexec cat\n");
         desk.nest.script("script", &script);
         let (wrapper, job) = desk.starts("sh ./script", "tail");
         let witness = desk.nest.one("sleep");
@@ -87,7 +87,7 @@ fn the_whole_tree_of_a_job_in_a_terminal_dies_and_the_script_lives() {
     for (what, act) in fates {
         let mut desk = Desk::new();
         desk.nest.script("job", TREE);
-        desk.nest.script("script", "redlock-run --ttl 1s --key job sh ./job\necho after\nexec cat\n");
+        desk.nest.script("script", "redlock-run --ttl 3s --key job sh ./job\necho after\nexec cat\n");
         desk.bash.type_line("sh ./script");
         let tree = desk.nest.all("sleep", 4);
         let wrapper = desk.nest.one("redlock-run");
@@ -106,7 +106,7 @@ fn the_whole_tree_of_a_job_in_a_terminal_dies_and_the_script_lives() {
 fn a_kill_of_the_whole_group_in_a_terminal_leaves_nobody_behind() {
     let mut desk = Desk::new();
     desk.nest.script("job", TREE);
-    desk.bash.type_line("redlock-run --ttl 1s --key job sh ./job &");
+    desk.bash.type_line("redlock-run --ttl 3s --key job sh ./job &");
     let tree = desk.nest.all("sleep", 4);
     desk.bash.next_prompt();
     desk.bash.run("kill -9 %1");
@@ -120,7 +120,7 @@ fn a_kill_of_the_whole_group_in_a_terminal_leaves_nobody_behind() {
 fn a_kill_of_the_whole_session_leaders_group_leaves_nobody_behind() {
     let server = Server::start();
     let nest = Nest::new();
-    let args = ["--ttl", "1s", "--key", KEY, "sh", "-c", TREE];
+    let args = ["--ttl", "3s", "--key", KEY, "sh", "-c", TREE];
     let pty = Pty::spawn(Run::on(&server, args).in_dir(nest.dir()).into_command());
     let tree = nest.all("sleep", 4);
     killpg(Pid::from_raw(pty.leader().pid), SIGKILL).expect("the group is there");
