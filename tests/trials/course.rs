@@ -78,6 +78,11 @@ impl Course {
         }
     }
 
+    /// The run survived the fault, and the trial ended it.
+    pub(crate) fn wrapper_was_killed(&self) -> bool {
+        self.killed_at.is_some()
+    }
+
     /// The wall clock was set while the trial ran: its times mean nothing.
     pub(crate) fn clock_was_set(&self) -> bool {
         let step = self.clock.map(|clock| WallClock::read().step_since(clock));

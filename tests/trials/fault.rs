@@ -103,6 +103,19 @@ impl Fault {
         !matches!(self, FrozenStart | GuardHeld | GuardKill | GuardStop | PauseLong | PauseShort)
     }
 
+    /// It leaves the wrapper, which must say that the lock was lost under its job; `was_free` when it was
+    /// seen to be.
+    pub(crate) fn loses_the_lock(self, was_free: bool) -> bool {
+        use Fault::{
+            BlackHole, Deleted, GuardHeld, PauseLong, RedisKill, RedisStop, Stolen, Trickle, WrapperStop,
+        };
+        let if_it_was = matches!(
+            self,
+            BlackHole | Deleted | GuardHeld | PauseLong | RedisStop | Stolen | Trickle | WrapperStop
+        );
+        self == RedisKill || if_it_was && was_free
+    }
+
     /// It makes sense at any moment from the wrapper's start on.
     pub(crate) fn may_come_early(self) -> bool {
         use Fault::{

@@ -10,7 +10,7 @@
 //!   grace, and the new holder's key is left alone;
 //! - processes that have nothing to do with the job get no signal;
 //! - a pause shorter than the lease, and a stopped guard, end nothing;
-//! - wrapper and guard end too.
+//! - wrapper and guard end too, and a wrapper that is left says 79 when the lease ended the job.
 //!
 //! Documented holes are not drawn: wrapper and guard killed in one instant; the guard killed while the
 //! wrapper had children before and a process of the job has left its group and its environment. Both

@@ -14,6 +14,9 @@ use crate::moment::{Moment, Span};
 use crate::scene::{Scene, Trouble};
 use crate::{story, tree};
 
+/// The exit status that tells of a lost lock.
+const LOST: i32 = 79;
+
 /// For a wrapper without a job to end, and its guard after it.
 const SOON: Duration = Duration::from_secs(15);
 
@@ -170,6 +173,11 @@ impl Verdict {
         }
         let status = scene.wrapper_status();
         scene.tell(format!("wrapper: {status:?}"));
+        let was_free = course.taken_by.or(course.broken_by).is_some();
+        let lost = scene.plan.fault.loses_the_lock(was_free) && !course.wrapper_was_killed();
+        let wrong = status.filter(|status| had_job && lost && status.code() != Some(LOST));
+        self.violations
+            .extend(wrong.map(|status| format!("the lease ended the job, and the run's end is {status}")));
         scene.signal(Who::Wrapper, Signal::SIGKILL);
         match scene.wait_until("", SOON, |scene| scene.guard_is_gone()) {
             Err(Trouble::Broken(_)) => self.violations.push("the guard does not end".into()),
