@@ -154,12 +154,14 @@ impl Job {
                 // A terminal's signal comes to us and to the job at once: what came before the end of
                 // the job decides what else has to end.
                 self.take_signals(signals, terminal);
+                // What was settled since we looked may have been ended by the lease.
+                let settled = self.page.is_settled();
+                self.tell_of_term(events);
+                if settled {
+                    return self.end().unwrap_or(end);
+                }
                 if end.cause != Cause::Itself {
                     return end;
-                }
-                if self.page.is_settled() {
-                    // What was settled since then may have been ended by the lease.
-                    return self.end().unwrap_or(end);
                 }
                 self.poke();
             }
@@ -222,11 +224,15 @@ impl Job {
         }
         // Here we may stand still for long; what the page says is read after it.
         self.stop_with_the_job();
+        self.tell_of_term(events);
+        next
+    }
+
+    fn tell_of_term(&mut self, events: &mut dyn Events) {
         if self.page.term_sent() && !self.told_of_term {
             self.told_of_term = true;
             events.lease_runs_out();
         }
-        next
     }
 
     fn wait(&self, signals: &Signals, events: &dyn Events) {

@@ -154,7 +154,11 @@ fn a_job_that_wakes_with_everything_after_its_lease_is_ended() {
     for process in tree.iter().chain([&guard, &run.wrapper()]) {
         process.signal(SIGCONT);
     }
-    run.finish().any_output().expect_status(79);
+    let outcome = run.finish();
+    // Who asks Redis before the job is ended learns it there.
+    let told = ["the lease of lock 'job' ran out, not renewed for ", "lost lock 'job' after "];
+    outcome.check(told.iter().any(|told| outcome.stderr_text().contains(told)), "told why");
+    outcome.any_output().expect_status(79);
     assert!(tree.iter().all(Process::is_dead));
     assert!(nest.jobs().is_empty(), "{:?}", nest.jobs());
 }
