@@ -33,7 +33,8 @@ pub fn run(args: &RunArgs) -> Result<Ending> {
         term_signal: config.signal,
         stops_on_loss: config.stops_on_loss,
     };
-    let (argv, guarded) = (std::mem::take(&mut config.argv), config.guarded);
+    // The job may need it for as long as there is this process.
+    let (argv, guarded) = (std::mem::take(&mut config.argv).leak(), config.guarded);
     let mut signals = Signals::install().context("cannot receive signals")?;
     // The guard is forked while the first request is on its way: with one thread still.
     let room = room_for_additions(&config.want.key);
@@ -205,7 +206,7 @@ fn environment(key: &Key, held: &Held, timing: &Timing) -> Result<Vec<CString>> 
 
 /// The job to be, and what it takes to make it ready.
 struct Preparing {
-    argv: Vec<CString>,
+    argv: &'static [CString],
     policy: Policy,
     guarded: bool,
     /// Bytes that the additions to the environment will need at most.
@@ -216,7 +217,7 @@ struct Preparing {
 impl Preparing {
     fn prepare(&mut self) {
         if self.prepared.is_none() {
-            self.prepared = Some(Prepared::new(&self.argv, self.policy, self.guarded, self.room));
+            self.prepared = Some(Prepared::new(self.argv, self.policy, self.guarded, self.room));
         }
     }
 }

@@ -10,9 +10,9 @@ use crate::config::{Loudness, cannot_run};
 use crate::duration::show;
 use crate::exit_status::{Ending, ExitStatus};
 use crate::lease::{Key, Lease, Timing};
-use crate::lock::{Keeper, Loss, Released, Want, Watch};
+use crate::lock::{Keeper, Loss, Released, Successor, Want, Watch};
 use crate::messages::say;
-use crate::node::{Busy, Fault};
+use crate::node::Fault;
 use crate::report;
 use anyhow::{Context, Result, anyhow};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -246,10 +246,11 @@ impl Watch for Watcher {
         self.0.ring();
     }
 
-    fn successor(&self, found: Option<Busy>) {
+    fn successor(&self, found: Successor) {
         let what = match found {
-            Some(busy) => format!("the key now belongs to {}", report::holder(&busy)),
-            None => "the key is gone".to_owned(),
+            Successor::Holder(busy) => format!("the key now belongs to {}", report::holder(&busy)),
+            Successor::Nobody => "the key is gone".to_owned(),
+            Successor::Unknown => "the key is not ours any more".to_owned(),
         };
         let held = show(BootTime::now().after(self.0.started));
         say(&format!("lost lock {} after {held}: {what}; {}", self.0.key, self.0.consequence()));

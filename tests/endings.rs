@@ -288,7 +288,8 @@ fn a_frozen_job_that_is_asked_keeps_its_lock_until_it_thaws_and_ends() {
 fn the_lock_of_leftovers_that_cannot_die_is_not_released_and_we_say_so() {
     let server = Server::start();
     let nest = Nest::new();
-    let options = ["--ttl", "3s", "--kill-after", "200ms"];
+    // So long that nothing but the end of --kill-after can wake anybody.
+    let options = ["--ttl", "30m", "--kill-after", "200ms"];
     let mut run = ready(&server, &nest, &options, STUBBORN);
     let left = nest.one("tail");
     let test = "the_lock_of_leftovers_that_cannot_die_is_not_released_and_we_say_so";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::jobs::{Gate, IGNORES_TERM, KEY, SLEEPS, holding, sh};
 use crate::support::wait::SOON;
-use crate::support::{Process, Run, Server, wait_until};
+use crate::support::{Mode, Process, Proxy, Run, Server, wait_until};
 
 /// Ends with 0 when asked to, having said so.
 const ENDS_CLEANLY: &str = "trap 'echo bye; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
@@ -51,6 +51,22 @@ fn losing_the_lock_stops_the_job_and_spares_the_new_holder() {
     // 60 s less the seconds that the test took: neither extended nor cut.
     assert!((30_000..60_000).contains(&server.redis.pttl(KEY)));
     assert!(!server.redis.exists("job:wake"), "no baton: nothing was released");
+}
+
+/// The job is dead before Redis has said who has the lock now: what is not known is not told.
+#[test]
+fn a_successor_that_is_not_known_is_not_invented() {
+    let server = Server::start();
+    let proxy = Proxy::on_socket(&server);
+    let run = sh(&server, &["--ttl", "4s"], SLEEPS).env("REDLOCK_RUN_URL", proxy.url());
+    let mut run = run.spawn();
+    run.job();
+    proxy.set(Mode::Delay(Duration::from_millis(300)));
+    server.redis.tell(&["SET", KEY, "foreign"]);
+    let outcome = run.finish();
+    let text = outcome.stderr_text();
+    outcome.check(text.contains("the key is not ours any more; stopping"), "what is known");
+    outcome.any_output().expect_status(79);
 }
 
 #[test]

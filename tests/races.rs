@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::libc;
-use nix::sys::signal::Signal::{self, SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use nix::sys::signal::Signal::{self, SIGCONT, SIGHUP, SIGINT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
 use crate::support::jobs::{Gate, KEY, QUEUES, SLEEPS, sh};
 use crate::support::nest::{WITNESS, guard_of, sleeps, untouched};
 use crate::support::tools;
-use crate::support::wait::SOON;
+use crate::support::wait::{SOON, stays};
 use crate::support::{Nest, Process, Run, Running, Server, proc, stalls, wait_until};
 
 /// The bits of a mask in `/proc/PID/status`: signal N is bit N − 1.
@@ -209,6 +209,25 @@ fn two_signals_to_the_job_do_not_cost_the_release() {
     }
     run.finish().any_output().expect_status(3);
     assert!(!server.redis.exists(KEY));
+}
+
+/// The TSTP was passed on and came to nothing. A STOP that somebody sends to the job alone is another matter:
+/// the lock of a run that stops with it would be lost.
+#[test]
+fn a_stop_signal_that_the_job_ignores_is_forgotten() {
+    let server = Server::start();
+    let nest = Nest::new();
+    let script = "trap '' TSTP; trap 'echo got usr1' USR1; echo $$; while :; do sleep 0.02; done";
+    let mut run = sh(&server, &[], script).in_dir(nest.dir()).resumable().spawn();
+    let (job, wrapper) = (run.job(), run.wrapper());
+    run.signal(SIGTSTP);
+    run.signal(SIGUSR1);
+    run.wait_for_stdout("got usr1");
+    job.signal(SIGSTOP);
+    wait_until("the job is stopped", SOON, || job.state() == 'T');
+    stays("the run is not", Duration::from_millis(300), || wrapper.state() != 'T');
+    run.signal(SIGTERM);
+    run.finish().any_output().expect_signal(SIGTERM);
 }
 
 // From the job itself.

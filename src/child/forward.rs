@@ -9,26 +9,51 @@ use super::terminal::{Terminal, group_is_orphaned};
 use super::tree::Process;
 use nix::unistd::{getpgrp, getpid};
 
+/// A signal that came when there was no job yet, or may have.
+pub(super) struct Early {
+    arrived: Arrived,
+    /// The job has not got it with its group, because it was not in it.
+    unheard: bool,
+}
+
 impl Job {
     /// Signals that came before the job exists wait for it: none is lost between fork and exec.
     pub(super) fn take_signals(&mut self, signals: &mut Signals, terminal: Option<&Terminal>) {
         if matches!(self.parent, Parent::Guard { started: false, .. }) {
+            self.keep_for_the_job(signals);
             return;
         }
+        for early in std::mem::take(&mut self.early) {
+            self.take(early, terminal);
+        }
         while let Some(arrived) = signals.take() {
-            self.take(arrived, terminal);
+            self.take(Early { arrived, unheard: false }, terminal);
         }
     }
 
-    fn take(&mut self, arrived: Arrived, terminal: Option<&Terminal>) {
+    fn keep_for_the_job(&mut self, signals: &mut Signals) {
+        let known = self.early.len();
+        while let Some(arrived) = signals.take() {
+            if arrived.signal == libc::SIGCHLD {
+                self.look_after_children();
+            } else {
+                self.early.push(Early { arrived, unheard: false });
+            }
+        }
+        // Looked at after the signals came: where there is no job now, there was none in the group.
+        let unheard = self.page.job() == 0;
+        self.early[known..].iter_mut().for_each(|early| early.unheard = unheard);
+    }
+
+    fn take(&mut self, Early { arrived, unheard }: Early, terminal: Option<&Terminal>) {
         match arrived.signal {
             libc::SIGCHLD => self.look_after_children(),
-            _ if arrived.is_ours() || self.is_from_job(arrived) => {}
+            _ if arrived.is_ours() || !unheard && self.is_from_job(arrived) => {}
             signal => {
                 if matches!(signal, libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM) {
                     self.page.demand(Demand::Group);
                 }
-                if self.should_pass_on(arrived, terminal) {
+                if unheard && signal != libc::SIGCONT || self.should_pass_on(arrived, terminal) {
                     self.pass_on(signal);
                 }
             }
@@ -67,7 +92,7 @@ impl Job {
                 match signal {
                     // What is stopped cannot act on it.
                     libc::SIGTERM | libc::SIGINT | libc::SIGHUP => sys::send(-leader, libc::SIGCONT),
-                    signal if is_stop(signal) => self.stop_with_job = true,
+                    signal if is_stop(signal) => self.stop_with_job = Some(signal),
                     _ => {}
                 }
             }

@@ -55,7 +55,7 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Forks the guard.
-    pub(super) fn start(page: Page, policy: Policy, argv: &[CString]) -> nix::Result<Self> {
+    pub(super) fn start(page: Page, policy: Policy, argv: &'static [CString]) -> nix::Result<Self> {
         let (ours, theirs) =
             UnixStream::pair().map_err(|error| nix::Error::from_raw(error.raw_os_error().unwrap_or(0)))?;
         let shared_group = getpgrp();
@@ -113,7 +113,13 @@ impl Guard {
 ///
 /// Most runs are short, and guard, wrapper, job and Redis often take turns on one processor: what is not
 /// needed to start the job comes after it, and not at all when the job has ended by then.
-fn run(page: Page, policy: Policy, argv: &[CString], shared_group: Pid, mut wrapper: UnixStream) -> ! {
+fn run(
+    page: Page,
+    policy: Policy,
+    argv: &'static [CString],
+    shared_group: Pid,
+    mut wrapper: UnixStream,
+) -> ! {
     // Also those that the wrapper leaves open: a fault of our own kills all the same.
     let _ = SigSet::all().thread_set_mask();
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
@@ -236,9 +242,10 @@ fn tell_progress<T>(page: Page, wrapper: &UnixStream, act: impl FnOnce() -> T) -
     done
 }
 
-/// What the wrapper wants to hear of.
-fn progress(page: Page) -> (Option<i32>, bool, bool, bool, Standing) {
-    (page.stopped_by(), page.status().is_some(), page.is_settled(), page.term_sent(), page.standing())
+/// What the wrapper wants to hear of. Counts, not states: one that is there again was left in between.
+fn progress(page: Page) -> (u32, bool, u32, bool, bool, Standing) {
+    let killed = page.leftovers_killed_at().is_some();
+    (page.stops(), page.status().is_some(), page.settled(), page.term_sent(), killed, page.standing())
 }
 
 fn notify(wrapper: &UnixStream) {

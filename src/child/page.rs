@@ -24,8 +24,8 @@ pub(super) struct Fields {
     demand: AtomicU32,
     settled: AtomicU32,
     term_sent: AtomicU32,
-    lease_killed: AtomicU32,
     rounds: AtomicU32,
+    lease_killed_at: AtomicU64,
     leftovers_killed_at: AtomicU64,
     job: AtomicI32,
     exec_error: AtomicI32,
@@ -69,6 +69,17 @@ impl Demand {
     }
 }
 
+/// Sets a moment that has not been set yet.
+fn set_first(field: &AtomicU64, at: BootTime) {
+    let _ = field.compare_exchange(0, at.nanos(), Ordering::SeqCst, Ordering::SeqCst);
+}
+
+/// A moment, once it has been set.
+fn moment(field: &AtomicU64) -> Option<BootTime> {
+    let at = field.load(Ordering::SeqCst);
+    (at != 0).then(|| BootTime::from_nanos(at))
+}
+
 /// A handle to the page; copies share it.
 #[derive(Clone, Copy)]
 pub struct Page(SharedPage);
@@ -88,13 +99,13 @@ impl Page {
     }
 
     /// The additions.
-    pub(super) fn additions(&self) -> impl Iterator<Item = &CStr> + Clone {
+    pub(super) fn additions(self) -> impl Iterator<Item = &'static CStr> + Clone {
         let entries = self.0.text().split_inclusive(|byte| *byte == 0);
         // Behind the last there are only zeroes.
         entries.take_while(|entry| entry.len() > 1).filter_map(|entry| CStr::from_bytes_with_nul(entry).ok())
     }
 
-    fn fields(&self) -> &Fields {
+    fn fields(self) -> &'static Fields {
         self.0.get()
     }
 
@@ -161,7 +172,12 @@ impl Page {
 
     /// Whether what is demanded has come to an end.
     pub(super) fn is_settled(self) -> bool {
-        self.fields().settled.load(Ordering::SeqCst) > self.fields().demand.load(Ordering::SeqCst)
+        self.settled() > self.fields().demand.load(Ordering::SeqCst)
+    }
+
+    /// How much has come to an end: only to be compared.
+    pub(super) fn settled(self) -> u32 {
+        self.fields().settled.load(Ordering::SeqCst)
     }
 
     /// Claims the one TERM that the end of the lease sends; true for the first caller.
@@ -175,26 +191,29 @@ impl Page {
     }
 
     /// Notes that the end of the lease killed.
-    pub(super) fn note_lease_kill(self) {
-        self.fields().lease_killed.store(1, Ordering::SeqCst);
+    pub(super) fn note_lease_kill(self, at: BootTime) {
+        set_first(&self.fields().lease_killed_at, at);
+    }
+
+    /// When it did first.
+    pub(super) fn lease_killed_at(self) -> Option<BootTime> {
+        moment(&self.fields().lease_killed_at)
     }
 
     /// Whether the end of the lease sent a TERM or a KILL.
     #[must_use]
     pub fn lease_ended_it(self) -> bool {
-        self.term_sent() || self.fields().lease_killed.load(Ordering::SeqCst) == 1
+        self.term_sent() || self.lease_killed_at().is_some()
     }
 
     /// What a stopped leader left of its group got its KILL.
     pub(super) fn note_leftovers_killed(self, at: BootTime) {
-        let (first, order) = (at.nanos(), Ordering::SeqCst);
-        let _ = self.fields().leftovers_killed_at.compare_exchange(0, first, order, order);
+        set_first(&self.fields().leftovers_killed_at, at);
     }
 
     /// When it first got it.
     pub(super) fn leftovers_killed_at(self) -> Option<BootTime> {
-        let at = self.fields().leftovers_killed_at.load(Ordering::SeqCst);
-        (at != 0).then(|| BootTime::from_nanos(at))
+        moment(&self.fields().leftovers_killed_at)
     }
 
     /// One more round of killing is done: whoever does it is at work.
@@ -237,10 +256,11 @@ impl Page {
 
     /// The job's leader was stopped by `signal`, or goes on (0).
     pub(super) fn set_stopped_by(self, signal: i32) {
+        // Before it is counted: who sees the count reads the signal next.
+        self.fields().stopped_by.store(signal, Ordering::SeqCst);
         if signal != 0 {
             self.fields().stops.fetch_add(1, Ordering::SeqCst);
         }
-        self.fields().stopped_by.store(signal, Ordering::SeqCst);
     }
 
     /// The signal that the job's leader is stopped by.

@@ -61,7 +61,7 @@ impl Job {
         let Some(overdue) = &mut self.overdue else {
             self.overdue = Some(Overdue { progress_at: now, rounds });
             self.page.demand(Demand::Tree);
-            self.page.note_lease_kill();
+            self.page.note_lease_kill(now);
             self.kill_leader();
             if let Some(roster) = self.readiness.take() {
                 roster.kill();

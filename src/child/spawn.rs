@@ -46,7 +46,7 @@ pub struct Policy {
 const SECRET: &str = "REDLOCK_RUN_PASSWORD";
 
 /// The caller's environment with the additions and without our secret.
-fn environment(page: &Page) -> impl Iterator<Item = &CStr> + Clone {
+fn environment(page: Page) -> impl Iterator<Item = &'static CStr> + Clone {
     let name =
         |entry: &CStr| entry.to_bytes().iter().position(|byte| *byte == b'=').unwrap_or(entry.count_bytes());
     let replaced = move |entry: &&CStr| {
@@ -62,14 +62,14 @@ fn environment(page: &Page) -> impl Iterator<Item = &CStr> + Clone {
 /// alone, since the child shares its memory.
 pub(super) fn spawn(
     page: Page,
-    argv: &[CString],
+    argv: &'static [CString],
     group: Group,
     shared: Pid,
     meanwhile: impl FnOnce(Pid),
 ) -> nix::Result<i32> {
     let parent = getpid();
-    let body = |image: &Image| become_job(page, image, parent, group, shared);
-    let pid = sys::spawn_sharing(argv.iter().map(CString::as_c_str), environment(&page), &body, meanwhile)?;
+    let body = move |image: &Image| become_job(page, image, parent, group, shared);
+    let pid = sys::spawn_sharing(argv.iter().map(CString::as_c_str), environment(page), body, meanwhile)?;
     page.set_job(pid);
     Ok(pid)
 }

@@ -45,7 +45,7 @@ impl std::error::Error for StartError {
 pub struct Prepared {
     page: Page,
     policy: Policy,
-    argv: Vec<CString>,
+    argv: &'static [CString],
     guard: Option<Guard>,
     before: Vec<i32>,
 }
@@ -55,7 +55,12 @@ impl Prepared {
     /// one thread.
     ///
     /// `room` is how many bytes the additions to the environment may have in the end.
-    pub fn new(argv: &[CString], policy: Policy, guarded: bool, room: usize) -> Result<Self, StartError> {
+    pub fn new(
+        argv: &'static [CString],
+        policy: Policy,
+        guarded: bool,
+        room: usize,
+    ) -> Result<Self, StartError> {
         let failed = |what| move |errno| StartError::new(what, errno);
         let page = Page::new(room).map_err(failed("cannot get memory"))?;
         if early::was_ignored(libc::SIGCHLD) {
@@ -68,7 +73,7 @@ impl Prepared {
         } else {
             None
         };
-        Ok(Self { page, policy, argv: argv.to_vec(), guard, before })
+        Ok(Self { page, policy, argv, guard, before })
     }
 
     /// While there is no job: reaps orphans that came to us, as they do to the init of a container. Not the
@@ -107,7 +112,7 @@ impl Prepared {
                 guard.go();
                 Parent::Guard { guard, started: false }
             }
-            None => Parent::Us(start_unguarded(self.page, self.policy, &self.argv, bystanders.clone())?),
+            None => Parent::Us(start_unguarded(self.page, self.policy, self.argv, bystanders.clone())?),
         };
         Ok(Job::new(self.page, self.policy, parent, bystanders, alarm))
     }
@@ -126,7 +131,7 @@ impl Drop for Prepared {
 fn start_unguarded(
     page: Page,
     policy: Policy,
-    argv: &[CString],
+    argv: &'static [CString],
     bystanders: Bystanders,
 ) -> Result<Box<Warden>, StartError> {
     let shared = getpgrp();

@@ -4,6 +4,7 @@
 //! to its end. It does no network I/O, and writes nothing itself. The guard ends the job when the lease
 //! does; this process is the second line (module `second_line`).
 
+use super::forward::Early;
 use super::guard::Guard;
 use super::page::{Demand, Page, Standing};
 use super::roster::{Readiness, Roster};
@@ -23,6 +24,9 @@ use std::time::Duration;
 
 /// How long after its KILL a job may take to disappear before we stop waiting for it.
 const UNDYING: Duration = Duration::from_secs(2);
+
+/// Between two looks whether a job is there for which a signal waits.
+const START: Duration = Duration::from_millis(2);
 
 /// Who listens to what happens on the way. Called between two steps of the loop.
 pub trait Events {
@@ -83,10 +87,12 @@ pub struct Job {
     pub(super) bystanders: Bystanders,
     alarm: Alarm,
     /// A stop signal that the job's own group was sent: when the job stops of it, so do we.
-    pub(super) stop_with_job: bool,
+    pub(super) stop_with_job: Option<i32>,
     /// How many of the job's stops we have followed, or seen and need not follow.
     followed_stops: u32,
     pub(super) told_of_term: bool,
+    /// Signals that wait for the job to be there.
+    pub(super) early: Vec<Early>,
     /// The guard died and we took its place; whether the lease had ended the job by then.
     pub(super) adopted: Option<bool>,
     pub(super) overdue: Option<Overdue>,
@@ -131,9 +137,10 @@ impl Job {
             parent,
             bystanders,
             alarm,
-            stop_with_job: false,
+            stop_with_job: None,
             followed_stops: 0,
             told_of_term: false,
+            early: Vec::new(),
             adopted: None,
             overdue: None,
             readiness: Readiness::new(),
@@ -153,6 +160,7 @@ impl Job {
             if let Some(end) = self.end() {
                 // A terminal's signal comes to us and to the job at once: what came before the end of
                 // the job decides what else has to end.
+                let demanded = self.page.demanded();
                 self.take_signals(signals, terminal);
                 // What was settled since we looked may have been ended by the lease.
                 let settled = self.page.is_settled();
@@ -164,6 +172,10 @@ impl Job {
                     return end;
                 }
                 self.poke();
+                if self.page.demanded() != demanded {
+                    // Without a guard nobody else looks whether that has ended.
+                    continue;
+                }
             }
             self.alarm.set(next.min(events.wake_at()));
             self.wait(signals, events);
@@ -219,8 +231,13 @@ impl Job {
             Parent::Us(warden) => warden.step(),
             Parent::Guard { .. } => self.second_line(),
         };
-        if let Some(killed_at) = self.page.leftovers_killed_at() {
+        for killed_at in [self.page.lease_killed_at(), self.page.leftovers_killed_at()].into_iter().flatten()
+        {
             next = next.min(killed_at + UNDYING);
+        }
+        if !self.early.is_empty() {
+            // Nobody tells us when the job is there.
+            next = next.min(BootTime::now() + START);
         }
         // Here we may stand still for long; what the page says is read after it.
         self.stop_with_the_job();
@@ -285,9 +302,9 @@ impl Job {
     /// Killed long ago and still there (state D, a frozen control group): waiting changes nothing.
     fn is_undying(&self) -> bool {
         let now = BootTime::now();
-        let lease = self.page.lease_ended_it() && now >= self.page.deadline() + UNDYING;
-        let leftovers = self.page.leftovers_killed_at().is_some_and(|at| now >= at + UNDYING);
-        (lease || leftovers) && !self.page.is_settled()
+        // Not since the deadline: who stood still until long after it has killed nobody yet.
+        let kills = [self.page.lease_killed_at(), self.page.leftovers_killed_at()];
+        kills.into_iter().flatten().any(|at| now >= at + UNDYING) && !self.page.is_settled()
     }
 
     pub(super) fn poke(&self) {
@@ -304,9 +321,9 @@ impl Job {
         if stops == std::mem::replace(&mut self.followed_stops, stops) {
             return;
         }
-        let ours = self.policy.group == Group::Shared || std::mem::take(&mut self.stop_with_job);
+        let passed_on = self.stop_with_job.take();
         if let Some(signal) = self.page.stopped_by()
-            && ours
+            && (self.policy.group == Group::Shared || passed_on == Some(signal))
             && self.leader_is_stopped()
         {
             sys::stop_as(signal);

@@ -129,8 +129,14 @@ impl Warden {
         let (term_at, deadline) = (self.page.term_at(), self.page.deadline());
         let lost = self.page.demanded() == Demand::Tree;
         if (now >= term_at || now >= deadline || lost) && self.page.claim_term() {
-            self.page.demand(Demand::Tree);
-            self.terminate();
+            // What was told to end must end, also when an extension that was on its way is granted now.
+            self.page.stop_by(deadline);
+            if now < deadline {
+                self.terminate();
+            } else {
+                // A reading takes time, and the KILL is due.
+                self.terminate_group();
+            }
         }
         if now >= deadline {
             return self.kill_tree();
@@ -146,7 +152,7 @@ impl Warden {
     /// found before, and to what a new reading finds.
     fn kill_tree(&mut self) -> BootTime {
         self.page.demand(Demand::Tree);
-        self.page.note_lease_kill();
+        self.page.note_lease_kill(BootTime::now());
         if self.has_group() {
             sys::send(-self.leader, libc::SIGKILL);
         }
@@ -268,18 +274,22 @@ impl Warden {
     /// The TERM of a lease that ends, and CONT so that what is stopped can act on it: to the group, and to
     /// all that has left it.
     fn terminate(&mut self) {
-        let group = self.has_group().then_some(self.leader);
         // The group needs no reading, and does not wait for one.
-        for signal in [self.policy.term_signal, libc::SIGCONT] {
-            if let Some(group) = group {
-                sys::send(-group, signal);
-            }
-        }
+        let group = self.terminate_group();
         let roster = self.gather();
         for signal in [self.policy.term_signal, libc::SIGCONT] {
             roster.send(signal, group);
         }
         self.readiness.keep(roster);
+    }
+
+    /// The same to the group alone, if the job has one of its own, which is given back.
+    fn terminate_group(&self) -> Option<i32> {
+        let group = self.has_group().then_some(self.leader)?;
+        for signal in [self.policy.term_signal, libc::SIGCONT] {
+            sys::send(-group, signal);
+        }
+        Some(group)
     }
 
     /// KILL to what is left of the group.

@@ -21,6 +21,17 @@ pub enum Loss {
     NobodyKeeps,
 }
 
+/// What stands at the key of a lock that was lost.
+#[derive(Debug)]
+pub enum Successor {
+    /// Another's lock.
+    Holder(Busy),
+    /// Nothing.
+    Nobody,
+    /// There was no answer, or the run ended before it.
+    Unknown,
+}
+
 /// Who is told what the keeper learns. Called from the keeper's thread; must not block.
 pub trait Watch: Send + 'static {
     /// The lease was extended.
@@ -29,8 +40,8 @@ pub trait Watch: Send + 'static {
     /// The lock is lost. The keeper ends.
     fn lost(&self, loss: Loss);
 
-    /// After [`Self::lost`]: what stands at the key now, if that could be found out.
-    fn successor(&self, found: Option<Busy>);
+    /// After [`Self::lost`]: what stands at the key now.
+    fn successor(&self, found: Successor);
 
     /// A try to extend failed; whether the lock is ours is unknown, and it will be tried again.
     /// Holds how many tries in a row have failed.
@@ -217,7 +228,11 @@ impl<W: Watch> Keeping<'_, W> {
         self.watch.lost(loss);
         let mut held = self.node.lock();
         let node = held.as_mut().ok().and_then(|node| node.as_mut());
-        let found = node.and_then(|node| node.look(&self.key, &mut self.stop).ok().flatten());
-        self.watch.successor(found.map(|(_, busy)| busy));
+        let found = node.and_then(|node| node.look(&self.key, &mut self.stop).ok());
+        self.watch.successor(match found {
+            Some(Some((_, busy))) => Successor::Holder(busy),
+            Some(None) => Successor::Nobody,
+            None => Successor::Unknown,
+        });
     }
 }

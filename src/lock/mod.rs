@@ -27,5 +27,5 @@ mod keeper;
 mod release;
 
 pub use acquire::{Held, NotAcquired, Patience, Progress, Want, acquire};
-pub use keeper::{Keeper, Loss, Watch};
+pub use keeper::{Keeper, Loss, Successor, Watch};
 pub use release::{Released, release};

@@ -163,6 +163,26 @@ fn a_job_that_wakes_with_everything_after_its_lease_is_ended() {
     assert!(nest.jobs().is_empty(), "{:?}", nest.jobs());
 }
 
+/// As a machine that was suspended for a while: whoever wakes first has not killed anybody yet.
+#[test]
+fn a_job_is_not_given_up_before_anybody_has_killed_it() {
+    let server = Server::start();
+    let nest = Nest::new();
+    let (mut run, tree) = tree(&server, &nest, &["--ttl", TTL], TREE);
+    let hung = Hung::new(&guard_of(&run.wrapper()));
+    stop(&run.wrapper());
+    wait_until("the lease runs out", SOON, || !server.redis.exists(KEY));
+    // Longer than a job that was killed may take to disappear: 2 s.
+    stays("nobody runs", Duration::from_millis(2500), || true);
+    run.signal(SIGCONT);
+    drop(hung);
+    let outcome = run.finish();
+    outcome.check(!outcome.stderr_text().contains("does not die"), "it does");
+    outcome.any_output().expect_status(79);
+    assert!(tree.iter().all(Process::is_dead), "{tree:?}");
+    assert!(nest.jobs().is_empty(), "{:?}", nest.jobs());
+}
+
 #[test]
 fn a_guard_that_hangs_past_the_lease_is_replaced_by_the_wrapper() {
     let server = Server::start();

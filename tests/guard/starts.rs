@@ -4,13 +4,13 @@
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP};
+use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTSTP};
 
 use super::stop;
 use crate::support::hang::Hung;
 use crate::support::jobs::{KEY, sh};
 use crate::support::lease::{dead_before, end_of_lease};
-use crate::support::nest::guard_of;
+use crate::support::nest::{guard_of, supervises};
 use crate::support::wait::SOON;
 use crate::support::{Mode, Nest, Process, Proxy, Running, Server, proc, wait_until};
 
@@ -92,10 +92,40 @@ fn a_guard_that_is_told_to_go_after_the_lease_starts_nothing() {
     run.finish().stderr_contains("nothing was run").expect_status(79);
 }
 
-/// Whether the wrapper has got as far as waiting for the job's end: it has a timer, and sleeps.
-fn supervises(wrapper: &Process) -> bool {
-    let has_timer = proc::open_files(wrapper.pid).iter().any(|(_, to)| to.ends_with("anon_inode:[timerfd]"));
-    has_timer && wrapper.state() == 'S'
+/// It is told to stop when it has its group and its signals, and has not found its program yet. It must not
+/// blind the guard, which has to learn of it and end it with the lease.
+#[test]
+fn a_job_that_is_stopped_before_it_is_executed_stops_the_run_and_goes_on_with_it() {
+    for ends in [false, true] {
+        let server = Server::start();
+        let nest = Nest::new();
+        server.redis.tell(&["SET", KEY, "foreign"]);
+        let places: Vec<String> = (0..3000).map(|number| format!("/nowhere/{number}")).collect();
+        let path = format!("{}:/usr/bin:/bin", places.join(":"));
+        let ttl = if ends { "2s" } else { "30s" };
+        let run = sh(&server, &["--ttl", ttl], "echo ran").in_dir(nest.dir()).env("PATH", path);
+        let mut run = run.resumable().spawn();
+        run.wait_for_stderr("held by");
+        let (wrapper, guard) = (run.wrapper(), guard_of(&run.wrapper()));
+        let hung = Hung::new(&guard);
+        server.redis.tell(&["DEL", KEY]);
+        wait_until("the wrapper has said go", SOON, || supervises(&wrapper));
+        run.signal(SIGTSTP);
+        drop(hung);
+        wait_until("the run is stopped", SOON, || wrapper.state() == 'T');
+        let job = proc::children(guard.pid).remove(0);
+        assert_eq!(job.state(), 'T');
+        if ends {
+            wait_until("the lease ends it", SOON, || job.is_dead());
+        }
+        run.signal(SIGCONT);
+        let outcome = run.finish();
+        if ends {
+            outcome.any_output().expect_status(79);
+        } else {
+            outcome.stdout("ran\n").stderr_contains("held by").expect_status(0);
+        }
+    }
 }
 
 /// Freezes at random moments of the first milliseconds, in which a run starts, acquires and

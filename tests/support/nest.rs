@@ -117,6 +117,12 @@ pub(crate) fn guard_of(wrapper: &Process) -> Process {
     })
 }
 
+/// Whether the wrapper has got as far as waiting for the job's end: it has a timer, and sleeps.
+pub(crate) fn supervises(wrapper: &Process) -> bool {
+    let has_timer = proc::open_files(wrapper.pid).iter().any(|(_, to)| to.ends_with("anon_inode:[timerfd]"));
+    has_timer && wrapper.state() == 'S'
+}
+
 /// A process that must never get a signal: it blocks all of them, so that each stays to be seen.
 pub(crate) const WITNESS: &str = "env --block-signal sleep 7200";
 

@@ -167,6 +167,22 @@ fn a_background_job_that_reads_waits_for_fg_and_then_reads() {
     assert_eq!(desk.status(), "0");
 }
 
+/// It is stopped again by the same signal before anybody has seen that it went on.
+#[test]
+fn a_job_that_reads_in_the_background_stops_the_run_each_time() {
+    let mut desk = Desk::new();
+    let (wrapper, job) = desk.starts("redlock-run --key job cat &", "cat");
+    until_stopped(&[&wrapper, &job]);
+    desk.bash.next_prompt();
+    for _ in 0..20 {
+        desk.bash.run("bg");
+        until_stopped(&[&wrapper, &job]);
+    }
+    job.signal(SIGKILL);
+    wrapper.signal(SIGCONT);
+    wait_until("the run is over", SOON, || wrapper.is_dead());
+}
+
 #[test]
 fn a_background_job_leaves_the_terminal_to_the_shell() {
     let mut desk = Desk::new();

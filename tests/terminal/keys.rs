@@ -4,9 +4,10 @@ use nix::libc;
 use nix::sys::signal::Signal::{self, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::{COUNTS, Desk, counting_leader, seen_until_the_fence, unhelped};
+use crate::support::hang::Hung;
 use crate::support::jobs::{KEY, QUEUES};
 use crate::support::lease::held_until_dead;
-use crate::support::nest::guard_of;
+use crate::support::nest::{guard_of, supervises};
 use crate::support::wait::SOON;
 use crate::support::{Nest, Server, proc, tools, wait_until};
 
@@ -50,6 +51,29 @@ fn signals_sent_by_a_process_are_passed_on_exactly_once() {
     }
     assert_eq!(seen_until_the_fence(&desk.nest, &wrapper), wanted.join(" "));
     desk.prompt();
+}
+
+/// Between the lock and the job's start nobody is in the foreground but we.
+#[test]
+fn a_key_before_the_job_has_started_is_not_lost() {
+    for (key, shown, status) in [("\x03", "^C", "130"), ("\x1a", "^Z", "148")] {
+        let mut desk = Desk::new();
+        desk.server.redis.tell(&["SET", KEY, "foreign"]);
+        desk.bash.type_line("redlock-run --key job sleep 600");
+        desk.bash.pty.read_until("held by");
+        let wrapper = desk.nest.one("redlock-run");
+        let hung = Hung::new(&guard_of(&wrapper));
+        desk.server.redis.tell(&["DEL", KEY]);
+        wait_until("the wrapper has said go", SOON, || supervises(&wrapper));
+        desk.bash.pty.write(key);
+        desk.bash.pty.read_until(shown);
+        drop(hung);
+        desk.prompt();
+        assert_eq!(desk.status(), status, "{shown}");
+        for process in desk.nest.processes() {
+            process.signal(Signal::SIGKILL);
+        }
+    }
 }
 
 /// Standard signals that come twice at once are one; real-time signals are counted.

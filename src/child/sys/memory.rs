@@ -34,7 +34,7 @@ impl SharedPage {
         Ok(Self { fields: page.cast(), room })
     }
 
-    pub(in crate::child) fn get(&self) -> &Fields {
+    pub(in crate::child) fn get(self) -> &'static Fields {
         // SAFETY: mapped, page-aligned, zeroed (a value of every atomic), never unmapped.
         unsafe { self.fields.as_ref() }
     }
@@ -52,8 +52,8 @@ impl SharedPage {
     }
 
     /// The text, and the zeroes behind it.
-    pub(in crate::child) fn text(&self) -> &[u8] {
-        // SAFETY: inside the mapping; not written any more once somebody reads.
+    pub(in crate::child) fn text(self) -> &'static [u8] {
+        // SAFETY: inside the mapping, which is never unmapped; not written any more once somebody reads.
         unsafe { std::slice::from_raw_parts(self.fields.add(1).cast().as_ptr(), self.room) }
     }
 }

@@ -1,6 +1,7 @@
 //! The start and the end of a process.
 
 use super::memory::PAGE;
+use super::wait::{Which, wait_child};
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use nix::sys::signal::Signal;
@@ -41,25 +42,40 @@ pub(in crate::child) struct Image {
 impl Image {
     /// In the child: waits until the parent has done what it does meanwhile.
     pub(in crate::child) fn wait_for_parent(&self) {
-        wait_while(&self.ready, 0);
+        wait_while(&self.ready, 0, || false);
     }
 }
 
-/// Sleeps while `word` is `value`: until another process that shares our memory, or the kernel, wakes us.
-fn wait_while(word: &AtomicU32, value: u32) {
+/// Sleeps while `word` is `value`: until another process that shares our memory, or the kernel, wakes us, or
+/// `gives_up`, which is asked every [`PATIENCE`]. False when it did.
+fn wait_while(word: &AtomicU32, value: u32, gives_up: impl Fn() -> bool) -> bool {
     while word.load(Ordering::SeqCst) == value {
-        // SAFETY: the kernel compares the word, which is alive, and sleeps. It fails only when the word is
-        // another already.
-        unsafe {
-            let forever = std::ptr::null::<libc::timespec>();
-            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, forever);
+        // SAFETY: the kernel compares the word, which is alive, and sleeps, and reads the time. It fails when
+        // the word is another already, and when the time is over.
+        let woken = unsafe {
+            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const PATIENCE) == 0
+        };
+        if !woken && word.load(Ordering::SeqCst) == value && gives_up() {
+            return false;
         }
     }
+    true
 }
+
+/// How long a process that shares our memory is waited for before anybody asks what it does.
+static PATIENCE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// Stack of a child that shares our memory, besides what its argument list needs: execvpe(3) keeps a
 /// path and, for a script without `#!`, a copy of the list on it.
 const CHILD_STACK: usize = 64 * 1024;
+
+/// All that a child that shares our memory uses of ours.
+struct Shared<F> {
+    body: F,
+    image: Image,
+    /// Cleared, and its waiter woken, by the kernel when the child leaves our memory: by execve(2) or its end.
+    present: AtomicU32,
+}
 
 /// Starts a child that shares our memory until it executes something, as vfork(2) does: nothing is
 /// copied, and this thread sleeps until then. `body` runs in the child on a stack of its own; it
@@ -68,23 +84,29 @@ const CHILD_STACK: usize = 64 * 1024;
 /// Before it sleeps this thread does `meanwhile` with the child's pid, under the same conditions and without
 /// looking at `errno`, of which there is one for both.
 ///
+/// A child that is stopped before it executes anything may stay so for as long as it likes: it is not waited
+/// for. What it uses is on its stack, which is left to it then, but for the strings, and `errno` is not
+/// its own.
+///
 /// `argv` (not empty) and `environment` are listed on that stack, not on the heap: in a process that was just
 /// forked each page of the heap that is written to must be copied first.
-pub(in crate::child) fn spawn_sharing<'a, F: Fn(&Image)>(
-    argv: impl Iterator<Item = &'a CStr> + Clone,
-    environment: impl Iterator<Item = &'a CStr> + Clone,
-    body: &F,
+pub(in crate::child) fn spawn_sharing<F: Fn(&Image) + Copy + 'static>(
+    argv: impl Iterator<Item = &'static CStr> + Clone,
+    environment: impl Iterator<Item = &'static CStr> + Clone,
+    body: F,
     meanwhile: impl FnOnce(Pid),
 ) -> nix::Result<i32> {
-    extern "C" fn enter<F: Fn(&Image)>(context: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: `context` is what is passed below, alive while the parent sleeps.
-        let (body, image) = unsafe { &*context.cast::<(&F, Image)>() };
-        body(image);
+    extern "C" fn enter<F: Fn(&Image)>(shared: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: what is passed below, alive for as long as this process shares the memory.
+        let shared = unsafe { &*shared.cast::<Shared<F>>() };
+        (shared.body)(&shared.image);
         exit_now(127)
     }
     let arguments = argv.clone().count() + 1;
     let listed = (arguments + environment.clone().count() + 1) * size_of::<usize>();
-    let needed = CHILD_STACK + 2 * size_of::<usize>() * arguments + listed;
+    // Stacks and what is put on them are aligned to 16 bytes.
+    let above = (listed + size_of::<Shared<F>>()).next_multiple_of(16);
+    let needed = CHILD_STACK + 2 * size_of::<usize>() * arguments + above;
     let size = NonZeroUsize::new(needed.next_multiple_of(PAGE.get())).unwrap_or(PAGE);
     let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK;
     // SAFETY: an anonymous mapping at an address that the kernel chooses.
@@ -104,33 +126,40 @@ pub(in crate::child) fn spawn_sharing<'a, F: Fn(&Image)>(
         environment: unsafe { lists.add(arguments) }.as_ptr(),
         ready: AtomicU32::new(0),
     };
-    let context = (body, image);
-    // Cleared, and its waiter woken, by the kernel when the child leaves our memory: by execve(2) or its end.
-    let present = AtomicU32::new(1);
-    // SAFETY: the stack grows down from where the lists begin, aligned as it must be. All that the child sees
-    // is alive until `present` is cleared.
+    const { assert!(align_of::<Shared<F>>() <= 16) };
+    // SAFETY: below the lists and above where the stack begins, inside the mapping, and aligned.
+    let (place, shared) = unsafe {
+        let place = bottom.add(size.get() - above).cast::<Shared<F>>().as_ptr();
+        place.write(Shared { body, image, present: AtomicU32::new(1) });
+        (place, &*place)
+    };
+    // SAFETY: the stack grows down from where `shared` begins, aligned as it must be. All that the child sees is
+    // alive until `present` is cleared.
     let pid = unsafe {
-        let top = bottom.add((size.get() - listed) & !15).as_ptr().cast();
         libc::clone(
             enter::<F>,
-            top,
+            place.cast(),
             libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD,
-            (&raw const context).cast_mut().cast(),
+            place.cast(),
             std::ptr::null_mut::<libc::pid_t>(),
             std::ptr::null_mut::<libc::c_void>(),
-            present.as_ptr(),
+            shared.present.as_ptr(),
         )
     };
     let errno = Errno::last();
+    let mut gone = true;
     if pid > 0 {
         meanwhile(Pid::from_raw(pid));
-        context.1.ready.store(1, Ordering::SeqCst);
+        shared.image.ready.store(1, Ordering::SeqCst);
         // SAFETY: wakes whoever waits for the word.
-        unsafe { libc::syscall(libc::SYS_futex, context.1.ready.as_ptr(), libc::FUTEX_WAKE, 1) };
-        wait_while(&present, 1);
+        unsafe { libc::syscall(libc::SYS_futex, shared.image.ready.as_ptr(), libc::FUTEX_WAKE, 1) };
+        let is_stopped = || wait_child(Which::One(pid), libc::WSTOPPED | libc::WNOWAIT).is_some();
+        gone = wait_while(&shared.present, 1, is_stopped);
     }
-    // SAFETY: nobody uses the stack any more.
-    let _ = unsafe { nix::sys::mman::munmap(stack, size.get()) };
+    if gone {
+        // SAFETY: nobody uses the stack any more.
+        let _ = unsafe { nix::sys::mman::munmap(stack, size.get()) };
+    }
     if pid < 0 { Err(errno) } else { Ok(pid) }
 }
 
