@@ -137,7 +137,9 @@ fn under_lock(
     let start = || -> Result<_> {
         let story = Story::new(page, &want, loudness, stops_on_loss, started, held.lease)?;
         let additions = environment(&want.key, held, &want.timing)?;
-        Ok((story, prepared.start(&additions, &mark)?))
+        // Nothing of the job can have got these.
+        let early = signals.take_all();
+        Ok((story, prepared.start(&additions, &mark, early)?))
     };
     let (story, mut job) = match start() {
         Ok(started) => started,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::jobs::{KEY, sh};
 use crate::support::server::free_port;
 use crate::support::wait::{SOON, stays, wait_for};
-use crate::support::{Outcome, Run, Server, stalls, wait_until};
+use crate::support::{Mode, Outcome, Proxy, Run, Server, stalls, wait_until};
 
 /// Asserts a refusal: the status, a line of ours, nothing that looks like "busy".
 #[track_caller]
@@ -155,6 +155,20 @@ fn loading(args: &[&str]) -> Server {
     all.extend(args);
     server.start_again_loading(&all);
     server
+}
+
+/// Each try is granted and over before that is heard: no reason to try for ever, least of all with -n.
+#[test]
+fn a_lease_that_is_over_before_its_answer_comes_is_69_and_given_back() {
+    let server = Server::start();
+    let proxy = Proxy::on_socket(&server);
+    proxy.set(Mode::Delay(Duration::from_millis(400)));
+    for wait in [&["-n"][..], &["-w", "2s"]] {
+        let options = [&["--ttl", "300ms"], wait].concat();
+        let outcome = sh(&server, &options, "echo ran").env("REDLOCK_RUN_URL", proxy.url()).finish();
+        refused(outcome.within(Duration::from_secs(8)), 69, "too late for a lease of 300ms");
+        assert!(!server.redis.exists(KEY));
+    }
 }
 
 #[test]

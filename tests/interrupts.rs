@@ -8,7 +8,7 @@ use nix::sys::signal::Signal::{self, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use crate::support::jobs::{KEY, SLEEPS, holding, sh};
 use crate::support::proc;
 use crate::support::wait::SOON;
-use crate::support::{Running, Server, stalls, wait_until};
+use crate::support::{Mode, Proxy, Running, Server, stalls, wait_until};
 
 const ENDING: [Signal; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
 
@@ -59,6 +59,23 @@ fn a_signal_ends_the_wait_for_a_dead_redis_at_once() {
     stalls::assert_within("the end", sent, AT_ONCE * 3);
     server.resume();
     wait_until("the attempt is cleaned up", SOON, || !server.redis.exists(KEY));
+}
+
+/// The reply to an attempt was lost, and the clean-up after it gets none either.
+#[test]
+fn a_signal_ends_the_clean_up_of_a_doubtful_attempt_at_once() {
+    let server = Server::start();
+    let proxy = Proxy::on_socket(&server);
+    proxy.set(Mode::SwallowReplies);
+    let run = sh(&server, &["--command-timeout", "5s"], SLEEPS).env("REDLOCK_RUN_URL", proxy.url());
+    let mut run = run.spawn();
+    wait_until("it cleans up", SOON, || server.redis.calls("eval") >= 3);
+    let sent = Instant::now();
+    run.signal(SIGTERM);
+    run.finish().any_output().expect_signal(SIGTERM);
+    // The clean-up is tried once more, for half a second.
+    stalls::assert_within("the end", sent, AT_ONCE * 2);
+    assert!(!server.redis.exists(KEY));
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Losing the lock, or fearing so: the job is stopped in time, and the new holder is spared.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::support::jobs::{Gate, IGNORES_TERM, KEY, SLEEPS, holding, sh};
-use crate::support::wait::SOON;
+use crate::support::lease::end_of_lease;
+use crate::support::wait::{SOON, stays};
 use crate::support::{Mode, Process, Proxy, Run, Server, wait_until};
 
 /// Ends with 0 when asked to, having said so.
@@ -192,11 +193,33 @@ fn with_on_lost_warn_an_outage_longer_than_the_lease_stops_nothing() {
     server.kill();
     run.wait_for_stderr("job");
     // A second lease's length on purpose: nothing must happen in it.
-    crate::support::wait::stays("the job lives", Duration::from_secs(2), || !job.is_dead());
+    stays("the job lives", Duration::from_secs(2), || !job.is_dead());
     gate.open();
     let outcome = run.finish();
     outcome.check(outcome.stdout_text().lines().count() == 1, "no TERM");
     outcome.any_output().expect_status(79);
+}
+
+/// The job goes on, so its lock is worth saving for as long as the key is there.
+#[test]
+fn with_on_lost_warn_the_lock_is_renewed_also_after_the_moment_of_a_term() {
+    let server = Server::start();
+    let (gate, proxy) = (Gate::new(&server), Proxy::on_socket(&server));
+    let script = format!("trap 'echo term' TERM; echo $$; {}", gate.wait());
+    let options = ["--on-lost", "warn", "-v", "--ttl", "10s", "--kill-after", "5s"];
+    let mut run = sh(&server, &options, &script).env("REDLOCK_RUN_URL", proxy.url()).spawn();
+    run.job();
+    proxy.set(Mode::BlackHole);
+    // TERM would come (102 + 250 + 5000) ms before the end.
+    let left = (end_of_lease(&server) - Duration::from_millis(5352)).duration_since(SystemTime::now());
+    let left = left.unwrap_or_default() + Duration::from_millis(500);
+    stays("nothing is heard", left, || true);
+    proxy.set(Mode::Delay(Duration::from_millis(20)));
+    run.wait_for_stderr("renewed lock 'job' again");
+    gate.open();
+    let outcome = run.finish();
+    outcome.check(outcome.stdout_text().lines().count() == 1, "no TERM");
+    outcome.any_output().expect_status(0);
 }
 
 /// hashicorp/consul#9788: the job went on for 90 s after others had the lock.

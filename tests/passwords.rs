@@ -29,6 +29,16 @@ fn a_missing_password_is_77_at_once() {
     outcome.stderr_contains("hint: ").within(Duration::from_secs(5)).expect_status(77);
 }
 
+/// A Redis that does not know AUTH repeats what it does not know.
+#[test]
+fn a_server_without_auth_does_not_make_us_print_the_password() {
+    let server = Server::start_with(&["--rename-command", "AUTH", ""]);
+    let outcome = sh(&server, &["-n"], "echo ran").env("REDLOCK_RUN_PASSWORD", PASSWORD).finish();
+    let text = outcome.stderr_text();
+    outcome.check(!text.contains(PASSWORD), "no password");
+    outcome.stderr_contains("unknown command").expect_status(77);
+}
+
 #[test]
 fn a_password_comes_from_a_file_a_variable_or_the_url() {
     let server = Server::start_with_password(PASSWORD);

@@ -211,6 +211,22 @@ fn two_signals_to_the_job_do_not_cost_the_release() {
     assert!(!server.redis.exists(KEY));
 }
 
+/// As editors do, which put the terminal in order first.
+#[test]
+fn a_job_that_stops_itself_by_its_own_means_when_asked_stops_the_run() {
+    let server = Server::start();
+    let nest = Nest::new();
+    let script = "trap 'kill -STOP $$' TSTP; echo $$; while :; do sleep 0.02; done";
+    let mut run = sh(&server, &[], script).in_dir(nest.dir()).resumable().spawn();
+    let (job, wrapper) = (run.job(), run.wrapper());
+    run.signal(SIGTSTP);
+    wait_until("both are stopped", SOON, || job.state() == 'T' && wrapper.state() == 'T');
+    run.signal(SIGCONT);
+    wait_until("both go on", SOON, || job.state() != 'T' && wrapper.state() != 'T');
+    run.signal(SIGTERM);
+    run.finish().any_output().expect_signal(SIGTERM);
+}
+
 /// The TSTP was passed on and came to nothing. A STOP that somebody sends to the job alone is another matter:
 /// the lock of a run that stops with it would be lost.
 #[test]

@@ -38,6 +38,16 @@ fn replies_that_no_test_can_provoke_are_classed_by_their_code() {
             77,
             "redlock-run: ",
         ),
+        (
+            "-@user_script: 6: The user executing the script can't run this command or subcommand",
+            77,
+            "refused",
+        ),
+        (
+            "-DENIED Redis is running in protected mode because protected mode is enabled",
+            77,
+            "protected mode",
+        ),
         ("-WRONGTYPE Operation against a key holding the wrong kind of value", 76, "redlock-run: "),
     ];
     for (reply, status, part) in table {

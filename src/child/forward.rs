@@ -6,7 +6,7 @@ use super::spawn::Group;
 use super::supervise::{Job, Parent};
 use super::sys::{self, Change, Which};
 use super::terminal::{Terminal, group_is_orphaned};
-use super::tree::Process;
+use super::tree::{self, Process};
 use nix::unistd::{getpgrp, getpid};
 
 /// A signal that came when there was no job yet, or may have.
@@ -14,6 +14,28 @@ pub(super) struct Early {
     arrived: Arrived,
     /// The job has not got it with its group, because it was not in it.
     unheard: bool,
+}
+
+impl Early {
+    /// One that came before the job was started.
+    pub(super) const fn unheard(arrived: Arrived) -> Self {
+        Self { arrived, unheard: true }
+    }
+}
+
+/// A stop signal that was passed on.
+#[derive(Clone, Copy)]
+pub(super) struct PassedStop {
+    signal: i32,
+    /// The job has a handler for it, which may stop the job by a signal of its own.
+    caught: bool,
+}
+
+impl PassedStop {
+    /// Whether a job that stops by `signal` does what it was told.
+    pub(super) const fn stops_by(self, signal: i32) -> bool {
+        signal == self.signal || self.caught && signal == libc::SIGSTOP
+    }
 }
 
 impl Job {
@@ -88,11 +110,12 @@ impl Job {
             // As the kernel does with a direct run there: nobody could resume us.
             Group::Own if is_stop(signal) && group_is_orphaned(getpgrp()) => {}
             Group::Own => {
+                let caught = is_stop(signal) && tree::catches(leader, signal);
                 sys::send(-leader, signal);
                 match signal {
                     // What is stopped cannot act on it.
                     libc::SIGTERM | libc::SIGINT | libc::SIGHUP => sys::send(-leader, libc::SIGCONT),
-                    signal if is_stop(signal) => self.stop_with_job = Some(signal),
+                    signal if is_stop(signal) => self.stop_with_job = Some(PassedStop { signal, caught }),
                     _ => {}
                 }
             }

@@ -23,7 +23,7 @@
 use super::page::{Page, Standing};
 use super::spawn::{Group, Policy, spawn};
 use super::supervise::Dismissed;
-use super::sys::{self, Alarm};
+use super::sys::{self, Alarm, Sharing};
 use super::terminal::group_is_orphaned;
 use super::warden::{Bystanders, Warden};
 use crate::exit_status::ExitStatus;
@@ -144,7 +144,7 @@ fn run(
             let _ = setsid();
         }
     };
-    let leader = match spawn(page, argv, policy.group, shared_group, leave) {
+    let (leader, sharing) = match spawn(page, argv, policy.group, shared_group, leave) {
         Ok(leader) => leader,
         Err(errno) => {
             page.set_fork_error(errno as i32);
@@ -159,7 +159,7 @@ fn run(
             settle_in(ours);
         }
     });
-    watch(page, warden, &wrapper, &children, &alarm)
+    watch(page, warden, sharing, &wrapper, &children, &alarm)
 }
 
 /// What can wait until the job has started. Before the warden's first step, which may open descriptors.
@@ -183,7 +183,14 @@ fn wait_for_go(wrapper: &mut UnixStream, ours: [RawFd; 3]) -> bool {
 }
 
 /// While there is a job.
-fn watch(page: Page, mut warden: Warden, wrapper: &UnixStream, children: &SignalFd, alarm: &Alarm) -> ! {
+fn watch(
+    page: Page,
+    mut warden: Warden,
+    mut sharing: Sharing,
+    wrapper: &UnixStream,
+    children: &SignalFd,
+    alarm: &Alarm,
+) -> ! {
     let _ = wrapper.set_nonblocking(true);
     let mut wrapper_gone = false;
     loop {
@@ -197,6 +204,7 @@ fn watch(page: Page, mut warden: Warden, wrapper: &UnixStream, children: &Signal
             [children.as_fd(), alarm.as_fd(), wrapper.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let count = if wrapper_gone { 2 } else { 3 };
         let _ = poll(&mut fds[..count], PollTimeout::NONE);
+        sharing.wait();
         while let Ok(Some(_)) = children.read_signal() {}
         match if wrapper_gone { Said::Nothing } else { listen(wrapper) } {
             Said::Nothing => {}
@@ -227,7 +235,8 @@ fn listen(mut wrapper: &UnixStream) -> Said {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Said::Nothing,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Said::Goodbye,
+            // A wrapper that is gone is the end of the stream next.
+            Err(_) => return Said::Nothing,
         }
     }
 }

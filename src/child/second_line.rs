@@ -60,7 +60,8 @@ impl Job {
         let rounds = self.page.rounds();
         let Some(overdue) = &mut self.overdue else {
             self.overdue = Some(Overdue { progress_at: now, rounds });
-            self.page.demand(Demand::Tree);
+            // No extension that is heard of now counts any more.
+            self.page.stop_by(now);
             self.page.note_lease_kill(now);
             self.kill_leader();
             if let Some(roster) = self.readiness.take() {

@@ -72,6 +72,11 @@ impl Signals {
         Some(Arrived { signal: info.ssi_signo.cast_signed(), sender })
     }
 
+    /// All that have arrived.
+    pub fn take_all(&mut self) -> Vec<Arrived> {
+        std::iter::from_fn(|| self.take()).collect()
+    }
+
     /// For a process that waits and has no job yet: follows stop signals, and gives back a signal
     /// that it should die of.
     pub fn deadly(&mut self) -> Option<i32> {

@@ -2,7 +2,7 @@
 
 use super::early;
 use super::page::{Page, Standing};
-use super::sys::{self, Image};
+use super::sys::{self, Image, Sharing};
 use crate::clock::BootTime;
 use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
@@ -66,12 +66,13 @@ pub(super) fn spawn(
     group: Group,
     shared: Pid,
     meanwhile: impl FnOnce(Pid),
-) -> nix::Result<i32> {
+) -> nix::Result<(i32, Sharing)> {
     let parent = getpid();
     let body = move |image: &Image| become_job(page, image, parent, group, shared);
-    let pid = sys::spawn_sharing(argv.iter().map(CString::as_c_str), environment(page), body, meanwhile)?;
+    let words = argv.iter().map(CString::as_c_str);
+    let (pid, sharing) = sys::spawn_sharing(words, environment(page), body, meanwhile)?;
     page.set_job(pid);
-    Ok(pid)
+    Ok((pid, sharing))
 }
 
 /// In the child: everything between fork and exec. It shares the parent's memory: it allocates

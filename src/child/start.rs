@@ -3,6 +3,7 @@
 use super::early;
 use super::guard::Guard;
 use super::page::{Page, Standing};
+use super::signals::Arrived;
 use super::spawn::{Policy, spawn};
 use super::supervise::{Job, Parent};
 use super::sys::{self, Alarm};
@@ -99,8 +100,13 @@ impl Prepared {
     }
 
     /// Starts the job with these additions to its environment (`NAME=value`). The page must hold a
-    /// lease. `mark` is one of the additions, which no other run has.
-    pub fn start(mut self, additions: &[CString], mark: &[u8]) -> Result<Job, StartError> {
+    /// lease. `mark` is one of the additions, which no other run has. `early` are signals for the job.
+    pub fn start(
+        mut self,
+        additions: &[CString],
+        mark: &[u8],
+        early: Vec<Arrived>,
+    ) -> Result<Job, StartError> {
         let alarm = Alarm::new().map_err(|errno| StartError::new("cannot make a timer", errno))?;
         let shared = !self.before.is_empty() || getpid().as_raw() == 1;
         let before = std::mem::take(&mut self.before);
@@ -114,7 +120,7 @@ impl Prepared {
             }
             None => Parent::Us(start_unguarded(self.page, self.policy, self.argv, bystanders.clone())?),
         };
-        Ok(Job::new(self.page, self.policy, parent, bystanders, alarm))
+        Ok(Job::new(self.page, self.policy, parent, bystanders, alarm, early))
     }
 }
 
@@ -135,7 +141,7 @@ fn start_unguarded(
     bystanders: Bystanders,
 ) -> Result<Box<Warden>, StartError> {
     let shared = getpgrp();
-    let leader = spawn(page, argv, policy.group, shared, |_| {})
+    let (leader, _) = spawn(page, argv, policy.group, shared, |_| {})
         .map_err(|errno| StartError::new("cannot fork", errno))?;
     Ok(Box::new(Warden::new(page, policy, leader, shared.as_raw(), bystanders)))
 }

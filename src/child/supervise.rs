@@ -4,12 +4,12 @@
 //! to its end. It does no network I/O, and writes nothing itself. The guard ends the job when the lease
 //! does; this process is the second line (module `second_line`).
 
-use super::forward::Early;
+use super::forward::{Early, PassedStop};
 use super::guard::Guard;
 use super::page::{Demand, Page, Standing};
 use super::roster::{Readiness, Roster};
 use super::second_line::Overdue;
-use super::signals::Signals;
+use super::signals::{Arrived, Signals};
 use super::spawn::{Group, Policy};
 use super::status::JobStatus;
 use super::sys::{self, Alarm};
@@ -87,7 +87,7 @@ pub struct Job {
     pub(super) bystanders: Bystanders,
     alarm: Alarm,
     /// A stop signal that the job's own group was sent: when the job stops of it, so do we.
-    pub(super) stop_with_job: Option<i32>,
+    pub(super) stop_with_job: Option<PassedStop>,
     /// How many of the job's stops we have followed, or seen and need not follow.
     followed_stops: u32,
     pub(super) told_of_term: bool,
@@ -130,6 +130,7 @@ impl Job {
         parent: Parent,
         bystanders: Bystanders,
         alarm: Alarm,
+        early: Vec<Arrived>,
     ) -> Self {
         Self {
             page,
@@ -140,7 +141,7 @@ impl Job {
             stop_with_job: None,
             followed_stops: 0,
             told_of_term: false,
-            early: Vec::new(),
+            early: early.into_iter().map(Early::unheard).collect(),
             adopted: None,
             overdue: None,
             readiness: Readiness::new(),
@@ -323,7 +324,7 @@ impl Job {
         }
         let passed_on = self.stop_with_job.take();
         if let Some(signal) = self.page.stopped_by()
-            && (self.policy.group == Group::Shared || passed_on == Some(signal))
+            && (self.policy.group == Group::Shared || passed_on.is_some_and(|passed| passed.stops_by(signal)))
             && self.leader_is_stopped()
         {
             sys::stop_as(signal);

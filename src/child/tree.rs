@@ -90,6 +90,14 @@ pub(super) fn has_environment(pid: i32, entry: &[u8]) -> bool {
     false
 }
 
+/// Whether the process has a handler for `signal`.
+pub(super) fn catches(pid: i32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & 1 << (signal - 1) != 0
+}
+
 /// Whether it is in the middle of an execve(2), where its environment is not to be seen for some 100 µs:
 /// the address where that ends (field 51 of `/proc/PID/stat`) is set last. Zombies have none either.
 fn is_executing(pid: i32) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::clock::BootTime;
 use crate::lease::{Backoff, Holder, Key, Lease, LockValue, Seen, Timing, jitter};
-use crate::node::{Acquired, Attempt, Busy, Fault, FaultKind, Interrupt, Never, Node};
+use crate::node::{Attempt, Busy, Fault, FaultKind, Interrupt, Never, Node};
 use std::time::{Duration, SystemTime};
 
 /// How long a run without a limit waits for a Redis that never said anything: a first-time user or a
@@ -115,10 +115,15 @@ pub fn acquire(
         // Also when nothing could be sent: reports may start a thread.
         interrupt.idle();
         let next = match attempt {
-            Ok(Attempt::Acquired(acquired)) => match wait.judge(node, value, &acquired) {
-                Some(held) => return Ok(held),
-                None => Ok(()),
-            },
+            Ok(Attempt::Acquired(acquired)) => {
+                let lease = want.timing.lease(acquired.sent_at);
+                // It counts only while enough of its lease is left to run a job in.
+                if BootTime::now() < lease.term_at {
+                    return Ok(Held { value, lease, fencing: acquired.fencing });
+                }
+                let fault = Fault::late(want.timing.ttl());
+                wait.after_fault(node, &value, fault, interrupt, report)
+            }
             Ok(Attempt::Busy(busy)) => wait.after_busy(node, busy, interrupt, report),
             Err(fault) => wait.after_fault(node, &value, fault, interrupt, report),
         };
@@ -143,17 +148,6 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// An acquisition counts only while enough of its lease is left to run a job in.
-    fn judge(&mut self, node: &mut Node, value: LockValue, acquired: &Acquired) -> Option<Held> {
-        self.answered = true;
-        let lease = self.want.timing.lease(acquired.sent_at);
-        if BootTime::now() < lease.term_at {
-            return Some(Held { value, lease, fencing: acquired.fencing });
-        }
-        node.disown(&self.want.key, value.text(), node.timeouts().command, &mut Never);
-        None
-    }
-
     fn after_busy(
         &mut self,
         node: &mut Node,
@@ -167,8 +161,7 @@ impl Wait<'_> {
         // Our own attempt whose reply was lost: not held by anybody.
         if let Some(at) = self.doubtful.iter().position(|value| value.text() == busy.value) {
             let value = self.doubtful.swap_remove(at);
-            node.disown(&self.want.key, value.text(), node.timeouts().command, interrupt);
-            return Ok(());
+            return self.disown(node, &value, interrupt);
         }
         if self.want.patience == Patience::Once || BootTime::now() >= self.limit {
             return Err(NotAcquired::Busy(busy));
@@ -204,11 +197,18 @@ impl Wait<'_> {
         // Whatever it says, the lock has to be asked for again. After an idle cut or in an outage that
         // attempt finds out which it is.
         self.took_baton = true;
-        let waited = node.wait_for_baton(&self.want.key, longest, interrupt);
-        if waited.is_err_and(|fault| fault.kind == FaultKind::Interrupted) {
-            return Err(self.leave(node));
+        match node.wait_for_baton(&self.want.key, longest, interrupt) {
+            Ok(_) => {
+                self.polling.reset();
+                Ok(())
+            }
+            Err(fault) if fault.kind == FaultKind::Interrupted => Err(self.leave(node)),
+            // Some proxies take EVAL and refuse BLPOP at once.
+            Err(_) => {
+                let soon = BootTime::now() + self.polling.pause();
+                self.pause(node, soon.min(now + longest), interrupt)
+            }
         }
-        Ok(())
     }
 
     /// The caller was interrupted: passes a baton on that may have come to us.
@@ -233,11 +233,17 @@ impl Wait<'_> {
         report: &mut dyn FnMut(Progress<'_>),
     ) -> Result<(), NotAcquired> {
         self.answered |= fault.answered;
-        if fault.ambiguous {
-            self.disown(node, value, &fault, interrupt);
+        if fault.kind == FaultKind::Interrupted {
+            if fault.ambiguous {
+                node.disown(&self.want.key, value.text(), LEAVE, &mut Never);
+            }
+            return Err(self.leave(node));
+        }
+        if fault.ambiguous || fault.is_strange() {
+            self.doubtful.push(value.clone());
+            self.disown(node, value, interrupt)?;
         }
         match fault.kind {
-            FaultKind::Interrupted => return Err(self.leave(node)),
             FaultKind::Unavailable => {}
             _ => return Err(NotAcquired::Fatal(fault)),
         }
@@ -260,14 +266,18 @@ impl Wait<'_> {
         if Node::pause(until, interrupt) { Err(self.leave(node)) } else { Ok(()) }
     }
 
-    /// The lock may be ours without our knowing: see to it that it is not.
-    fn disown(&mut self, node: &mut Node, value: &LockValue, fault: &Fault, interrupt: &mut dyn Interrupt) {
-        if fault.kind == FaultKind::Interrupted {
-            node.disown(&self.want.key, value.text(), LEAVE, &mut Never);
-        } else {
-            self.doubtful.push(value.clone());
-            node.disown(&self.want.key, value.text(), node.timeouts().command, interrupt);
+    /// The lock may be ours without our knowing: sees to it that it is not.
+    fn disown(
+        &mut self,
+        node: &mut Node,
+        value: &LockValue,
+        interrupt: &mut dyn Interrupt,
+    ) -> Result<(), NotAcquired> {
+        if node.disown(&self.want.key, value.text(), node.timeouts().command, interrupt) {
+            return Ok(());
         }
+        node.disown(&self.want.key, value.text(), LEAVE, &mut Never);
+        Err(self.leave(node))
     }
 
     fn patience_ends(&self) -> BootTime {

@@ -185,7 +185,9 @@ impl<W: Watch> Keeping<'_, W> {
             // Taken by `stop`, or left by a panic: either way there is nothing more to do here.
             let Ok(mut held) = self.node.lock() else { return };
             let Some(node) = held.as_mut() else { return };
-            let limit = now + self.lease.renewal_try(now);
+            // Beyond `term_at` it comes only where the job goes on.
+            let late = now >= self.lease.term_at;
+            let limit = now + if late { self.lease.late_try(now) } else { self.lease.renewal_try(now) };
             let ttl = self.timing.ttl();
             let extended = node.extend(&self.key, self.value.text(), ttl, limit, &mut self.stop);
             drop(held);

@@ -60,22 +60,25 @@ impl Connection {
             }
             Endpoint::Tcp(host, port) => (host, *port),
         };
-        let mut last = Io::Resolve("the name has no address".into());
+        // The first address is the one that should work; the last ones are those that the system cannot use.
+        let mut first = None;
         let targets = resolve(host, port, until, interrupt)?;
         for (tried, target) in targets.iter().enumerate() {
             // A fair share for each: one address that swallows everything must not use up the time of
             // one that answers.
             let now = BootTime::now();
             let share = until.after(now) / u32::try_from(targets.len() - tried).unwrap_or(1);
-            let socket = Socket::new(Domain::for_address(*target), Type::STREAM, None)?;
-            prepare_tcp(&socket, response)?;
-            match Self::connect(socket, &(*target).into(), now + share, interrupt) {
-                Err(Io::System(error)) => last = Io::System(error),
-                Err(Io::TimedOut) => last = Io::TimedOut,
+            let socket = Socket::new(Domain::for_address(*target), Type::STREAM, None).map_err(Io::from);
+            let opened = socket.and_then(|socket| {
+                prepare_tcp(&socket, response)?;
+                Self::connect(socket, &(*target).into(), now + share, interrupt)
+            });
+            match opened {
+                Err(error @ (Io::System(_) | Io::TimedOut)) => drop(first.get_or_insert(error)),
                 done => return done,
             }
         }
-        Err(last)
+        Err(first.unwrap_or_else(|| Io::Resolve("the name has no address".into())))
     }
 
     fn connect(

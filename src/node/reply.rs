@@ -3,7 +3,7 @@
 //! | reply | kind |
 //! |---|---|
 //! | refused, DNS, timeout, closed, `LOADING`, `READONLY`, `MASTERDOWN`, `NOREPLICAS`, `MISCONF`, `BUSY`, `TRYAGAIN`, `CLUSTERDOWN`, `OOM`, max clients, any error we do not know | [`FaultKind::Unavailable`] |
-//! | `NOAUTH`, `WRONGPASS`, `NOPERM`, "can't run this command", an `EVAL` that the administrator took away | [`FaultKind::Denied`] |
+//! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, "can't run this command", an `EVAL` that the administrator took away | [`FaultKind::Denied`] |
 //! | `WRONGTYPE` | [`FaultKind::NotALock`] |
 //! | no Redis protocol, a reply of the wrong shape | [`FaultKind::NotRedis`] |
 //! | `MOVED`, `ASK`, `CROSSSLOT`, a database that is not there | [`FaultKind::Misconfigured`] |
@@ -12,9 +12,11 @@
 //! reason to reconnect).
 
 use super::connection::Io;
+use crate::duration::show;
 use crate::escape::escape;
 use redis::ServerError;
 use std::fmt;
+use std::time::Duration;
 
 /// How the caller must react.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub struct Fault {
     pub ambiguous: bool,
     /// What is refused is a key, not a command.
     pub(super) about_keys: bool,
+    /// An error that no Redis gives.
+    pub(super) strange: bool,
 }
 
 impl fmt::Display for Fault {
@@ -58,7 +62,29 @@ impl fmt::Display for Fault {
 
 impl Fault {
     pub(super) fn new(kind: FaultKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into(), hint: None, answered: true, ambiguous: false, about_keys: false }
+        Self {
+            kind,
+            text: text.into(),
+            hint: None,
+            answered: true,
+            ambiguous: false,
+            about_keys: false,
+            strange: false,
+        }
+    }
+
+    /// The lock was granted, and its lease of this length was over before that was heard.
+    #[must_use]
+    pub fn late(ttl: Duration) -> Self {
+        let text = format!("the answer came too late for a lease of {}", show(ttl));
+        let hint = Some("give a longer --ttl, or find out why it takes so long".into());
+        Self { ambiguous: true, hint, ..Self::new(FaultKind::Unavailable, text) }
+    }
+
+    /// Whether a proxy may have said this in the place of a Redis that has carried the command out.
+    #[must_use]
+    pub const fn is_strange(&self) -> bool {
+        self.strange
     }
 
     /// A reply whose shape no Redis would give.
@@ -81,16 +107,22 @@ impl Fault {
             ),
         };
         let answered = kind == FaultKind::NotRedis;
-        Self { kind, text, hint: None, answered, ambiguous: sent, about_keys: false }
+        Self { answered, ambiguous: sent, ..Self::new(kind, text) }
     }
 
     /// From an error reply.
     pub(super) fn from_reply(error: &ServerError) -> Self {
         let details = error.details().unwrap_or("");
+        // An unknown command is repeated there with its arguments; for AUTH that is a password.
+        let details = details.split(", with args beginning").next().unwrap_or(details);
         let code = code_of(error.code(), details);
         let kind = classify(code, details);
         let text = escape(format!("{} {details}", error.code()).trim().as_bytes());
-        Self { about_keys: kind == FaultKind::Denied && details.contains(" key"), ..Self::new(kind, text) }
+        Self {
+            about_keys: kind == FaultKind::Denied && details.contains(" key"),
+            strange: kind == FaultKind::Unavailable && !CANNOT_SERVE.contains(&code),
+            ..Self::new(kind, text)
+        }
     }
 
     /// Whether rights to a key, and not to a command, are missing.
@@ -112,6 +144,8 @@ impl Fault {
             format!("no permission to run '{}'", command())
         } else if self.text.starts_with("WRONGPASS") {
             "wrong user name or password".to_owned()
+        } else if self.text.starts_with("DENIED") {
+            "in protected mode Redis serves its own machine only; it wants a password to be set".to_owned()
         } else if self.text.starts_with("NOAUTH") {
             "authentication required".to_owned()
         } else {
@@ -132,13 +166,33 @@ fn describe(error: &std::io::Error) -> String {
     }
 }
 
-/// The code that counts. Redis 6.2 wraps an error inside a script in one of its own:
-/// `ERR Error running script (…): @user_script:4: -NOREPLICAS Not enough …`.
+/// Codes of a Redis that has not carried the command out.
+const CANNOT_SERVE: [&str; 11] = [
+    "ERR",
+    "LOADING",
+    "READONLY",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "MISCONF",
+    "BUSY",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "OOM",
+    "EXECABORT",
+];
+
+/// The code that counts. Redis 6.2 wraps an error inside a script in one of its own,
+/// `ERR Error running script (…): @user_script:4: -NOREPLICAS Not enough …`, and one that the script caught
+/// and returned begins with its place: `@user_script: 6: The user executing …`.
 fn code_of<'a>(code: &'a str, details: &'a str) -> &'a str {
-    if code != "ERR" {
+    let inner = if code.starts_with("@user_script") {
+        details.split_once(": ").map(|(_, text)| text)
+    } else if code == "ERR" {
+        details.split("@user_script").nth(1).and_then(|rest| rest.split(": ").nth(1))
+    } else {
         return code;
-    }
-    let inner = details.split("@user_script").nth(1).and_then(|rest| rest.split(": ").nth(1));
+    };
+    let code = "ERR";
     match inner.map(|text| text.trim_start_matches('-').split(' ').next().unwrap_or("")) {
         Some(inner) if inner.len() > 2 && inner.bytes().all(|b| b.is_ascii_uppercase()) => inner,
         _ => code,
@@ -148,7 +202,7 @@ fn code_of<'a>(code: &'a str, details: &'a str) -> &'a str {
 fn classify(code: &str, details: &str) -> FaultKind {
     let says = |text: &str| details.contains(text);
     match code {
-        "NOAUTH" | "WRONGPASS" | "NOPERM" => FaultKind::Denied,
+        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" => FaultKind::Denied,
         "WRONGTYPE" => FaultKind::NotALock,
         "MOVED" | "ASK" | "CROSSSLOT" => FaultKind::Misconfigured,
         "ERR" if says("can't run this command") || says("unknown command") || says("AUTH") => {
@@ -176,6 +230,11 @@ mod tests {
             "Error running script (call to f_1): @user_script:4: @user_script: 4: -READONLY You can't write";
         assert_eq!(code_of("ERR", wrapped), "ERR");
         assert_eq!(code_of("ERR", "max number of clients reached"), "ERR");
+        assert_eq!(
+            code_of("@user_script:", "6: The user executing the script can't run this command"),
+            "ERR"
+        );
+        assert_eq!(code_of("@user_script:", "6: -READONLY You can't write"), "READONLY");
         assert_eq!(code_of("READONLY", "… script: 1, on @user_script:4: -X"), "READONLY");
     }
 

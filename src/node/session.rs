@@ -169,12 +169,18 @@ impl Node {
     }
 
     /// After an attempt of unknown outcome: makes sure that `value` does not stay at `key`, in at most
-    /// `longest`.
+    /// `longest`. False: the interrupt came first.
     ///
     /// The release goes out twice. On the connection of the attempt it cannot overtake it, and needs
     /// no answer: a server that was stopped finds it behind the attempt when it wakes. On a fresh
     /// connection it gets through where the old path swallows what it is given.
-    pub fn disown(&mut self, key: &Key, value: &[u8], longest: Duration, interrupt: &mut dyn Interrupt) {
+    pub fn disown(
+        &mut self,
+        key: &Key,
+        value: &[u8],
+        longest: Duration,
+        interrupt: &mut dyn Interrupt,
+    ) -> bool {
         let until = BootTime::now() + longest;
         let cmd = scripts::release(key, &[], value).get_packed_command();
         if let Some(mut connection) = self.doubtful.take() {
@@ -182,7 +188,8 @@ impl Node {
             let _ = connection.send(&cmd, BootTime::now(), &mut Never);
         }
         self.live = None;
-        let _ = self.release(key, value, until, interrupt, &mut false);
+        let released = self.release(key, value, until, interrupt, &mut false);
+        !released.is_err_and(|fault| fault.kind == FaultKind::Interrupted)
     }
 
     /// Waits at most `longest` for the baton of a release. Whatever the answer, the lock has to be

@@ -1,7 +1,7 @@
 //! The start and the end of a process.
 
 use super::memory::PAGE;
-use super::wait::{Which, wait_child};
+use crate::child::tree::Process;
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use nix::sys::signal::Signal;
@@ -77,6 +77,27 @@ struct Shared<F> {
     present: AtomicU32,
 }
 
+/// A child that still shares our memory, because it was stopped before it could execute anything.
+#[must_use]
+pub(in crate::child) struct Sharing(Option<(i32, &'static AtomicU32)>);
+
+impl Sharing {
+    /// Sleeps until the child has left our memory, or is stopped (again): while both run they would set
+    /// `errno` for each other.
+    pub(in crate::child) fn wait(&mut self) {
+        if let Some((pid, present)) = self.0
+            && wait_while(present, 1, || is_stopped(pid))
+        {
+            self.0 = None;
+        }
+    }
+}
+
+/// Whether a child of ours is stopped.
+fn is_stopped(pid: i32) -> bool {
+    Process::read(pid).is_some_and(|process| process.stopped)
+}
+
 /// Starts a child that shares our memory until it executes something, as vfork(2) does: nothing is
 /// copied, and this thread sleeps until then. `body` runs in the child on a stack of its own; it
 /// must neither allocate nor take a lock, since other threads of ours go on.
@@ -85,8 +106,8 @@ struct Shared<F> {
 /// looking at `errno`, of which there is one for both.
 ///
 /// A child that is stopped before it executes anything may stay so for as long as it likes: it is not waited
-/// for. What it uses is on its stack, which is left to it then, but for the strings, and `errno` is not
-/// its own.
+/// for. What it uses is on its stack, which is left to it then, but for the strings. The caller has to see
+/// to it that the two do not run at once: [`Sharing`].
 ///
 /// `argv` (not empty) and `environment` are listed on that stack, not on the heap: in a process that was just
 /// forked each page of the heap that is written to must be copied first.
@@ -95,7 +116,7 @@ pub(in crate::child) fn spawn_sharing<F: Fn(&Image) + Copy + 'static>(
     environment: impl Iterator<Item = &'static CStr> + Clone,
     body: F,
     meanwhile: impl FnOnce(Pid),
-) -> nix::Result<i32> {
+) -> nix::Result<(i32, Sharing)> {
     extern "C" fn enter<F: Fn(&Image)>(shared: *mut libc::c_void) -> libc::c_int {
         // SAFETY: what is passed below, alive for as long as this process shares the memory.
         let shared = unsafe { &*shared.cast::<Shared<F>>() };
@@ -147,20 +168,20 @@ pub(in crate::child) fn spawn_sharing<F: Fn(&Image) + Copy + 'static>(
         )
     };
     let errno = Errno::last();
-    let mut gone = true;
+    let mut sharing = Sharing(None);
     if pid > 0 {
         meanwhile(Pid::from_raw(pid));
         shared.image.ready.store(1, Ordering::SeqCst);
         // SAFETY: wakes whoever waits for the word.
         unsafe { libc::syscall(libc::SYS_futex, shared.image.ready.as_ptr(), libc::FUTEX_WAKE, 1) };
-        let is_stopped = || wait_child(Which::One(pid), libc::WSTOPPED | libc::WNOWAIT).is_some();
-        gone = wait_while(&shared.present, 1, is_stopped);
+        sharing = Sharing(Some((pid, &shared.present)));
+        sharing.wait();
     }
-    if gone {
+    if sharing.0.is_none() {
         // SAFETY: nobody uses the stack any more.
         let _ = unsafe { nix::sys::mman::munmap(stack, size.get()) };
     }
-    if pid < 0 { Err(errno) } else { Ok(pid) }
+    if pid < 0 { Err(errno) } else { Ok((pid, sharing)) }
 }
 
 /// Ends the process at once: no destructors, no flushing of what is buffered, which a child would do for its
