@@ -4,9 +4,10 @@
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::support::jobs::{IGNORES_TERM, KEY, sh};
+use crate::support::jobs::{IGNORES_TERM, sh};
+use crate::support::lease::{end_of_lease, last_seen_alive};
 use crate::support::wait::SOON;
-use crate::support::{Mode, Process, Proxy, Server, stalls, wait_until};
+use crate::support::{Mode, Proxy, Server, stalls, wait_until};
 
 /// With 3 s: drift 32 ms, margin 75 ms, grace 750 ms. Extended every
 /// (3000 − 32 − 75 − 750) / 3 = 714 ms; KILL 107 ms before the lease ends.
@@ -20,27 +21,6 @@ const CLOSE: Duration = Duration::from_millis(50);
 fn trials() -> u32 {
     let wanted = std::env::var("REDLOCK_TRIALS").ok();
     wanted.map_or(5, |count| count.parse().expect("REDLOCK_TRIALS is a number"))
-}
-
-/// When the lease ends by the server's clock, which is this machine's.
-fn lease_end(server: &Server) -> SystemTime {
-    let millis: u64 = server.redis.query(&["PEXPIRETIME", KEY]);
-    UNIX_EPOCH + Duration::from_millis(millis)
-}
-
-/// The last moment at which the process was surely alive. An observer that is held up sees
-/// less, never a life that was not there.
-fn last_seen_alive(process: &Process) -> SystemTime {
-    let mut last = SystemTime::now();
-    wait_until("the job is dead", SOON, || {
-        let before = SystemTime::now();
-        let dead = process.is_dead();
-        if !dead {
-            last = before;
-        }
-        dead
-    });
-    last
 }
 
 /// One of four quarters of the time between two extensions, plus up to one of its sixteenths.
@@ -76,16 +56,16 @@ fn trial(number: u32, fault: fn(&mut Server, &Proxy)) -> Verdict {
     let run = sh(&server, &["--ttl", TTL], IGNORES_TERM).env("REDLOCK_RUN_URL", proxy.url());
     let mut run = run.spawn();
     let job = run.job();
-    let first = lease_end(&server);
-    wait_until("it is extended", SOON, || lease_end(&server) > first);
+    let first = end_of_lease(&server);
+    wait_until("it is extended", SOON, || end_of_lease(&server) > first);
     // The faults' moments are spread over the time between two extensions, at most four fifths
     // of it, so that the lease's end as read now is the last one granted.
     thread::sleep(some_moment(number));
-    let end = lease_end(&server);
+    let end = end_of_lease(&server);
     fault(&mut server, &proxy);
     // A fault that is late may meet a lease that was extended once more.
     let is_last = SystemTime::now() + CLOSE < end - LEASE + EXTENDED_EVERY;
-    let alive = last_seen_alive(&job);
+    let alive = last_seen_alive(&[job]);
     run.finish().any_output().within(Duration::from_secs(30)).expect_status(79);
     assert!(run.processes().is_empty(), "something of the job is left");
     if is_last { judge(end, alive) } else { Verdict::Stalled }

@@ -5,13 +5,13 @@
 //! The plain cases are in `release`: a job or its subshell that cleans up keeps the lock, leftovers
 //! get KILL after `--kill-after`, a daemon lives on and is not waited for.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM};
 
 use crate::support::freezer::Freezer;
 use crate::support::jobs::{KEY, SLEEPS, sh};
-use crate::support::lease::{dead_before, end_of_lease, held_until_dead};
+use crate::support::lease::{dead_before, end_of_lease, held_until_dead, last_seen_alive};
 use crate::support::nest::guard_of;
 use crate::support::wait::{SOON, stays};
 use crate::support::{Mode, Nest, Process, Proxy, Running, Server, proc, wait_until};
@@ -31,24 +31,12 @@ fn leader_of(run: &Running) -> Process {
     proc::children(guard_of(&run.wrapper()).pid).remove(0)
 }
 
-/// The first moment at which the process was seen dead.
-fn death_of(process: &Process) -> Instant {
-    wait_until("it is dead", SOON, || process.is_dead());
-    Instant::now()
-}
-
-/// The last moment at which the process was seen alive, once it is dead.
-fn last_life_of(process: &Process) -> Instant {
-    let mut last = Instant::now();
-    wait_until("it is dead", SOON, || {
-        let before = Instant::now();
-        let dead = process.is_dead();
-        if !dead {
-            last = before;
-        }
-        dead
-    });
-    last
+/// How much longer than `leader` the process `left` has lived, and not less: from the last moment at which the
+/// one was seen alive.
+fn outlives(left: &Process, leader: &Process) -> Duration {
+    let alive = last_seen_alive(std::slice::from_ref(leader));
+    wait_until("what is left is dead", SOON, || left.is_dead());
+    SystemTime::now().duration_since(alive).expect("a clock that goes on")
 }
 
 #[test]
@@ -82,8 +70,7 @@ fn leftovers_are_killed_kill_after_the_leaders_death_not_after_the_signal() {
     let mut run = ready(&server, &nest, &["--kill-after", "1s"], &script);
     let (leader, left) = (leader_of(&run), nest.one("tail"));
     run.signal(SIGTERM);
-    let alive = last_life_of(&leader);
-    let pause = death_of(&left) - alive;
+    let pause = outlives(&left, &leader);
     assert!(pause >= Duration::from_secs(1), "killed {pause:?} after the leader's death");
     run.finish().any_output().within(Duration::from_secs(15)).expect_status(3);
 }
@@ -95,9 +82,8 @@ fn leftovers_have_ten_seconds_unless_told_otherwise() {
     let mut run = ready(&server, &nest, &[], STUBBORN);
     let (leader, left) = (leader_of(&run), nest.one("tail"));
     run.signal(SIGTERM);
-    let alive = last_life_of(&leader);
     // The promise is the ten seconds, so the test takes them.
-    let pause = death_of(&left) - alive;
+    let pause = outlives(&left, &leader);
     assert!(pause >= Duration::from_secs(10), "killed {pause:?} after the leader's death");
     run.finish().any_output().within(Duration::from_secs(25)).expect_signal(SIGTERM);
 }

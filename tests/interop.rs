@@ -116,7 +116,8 @@ fn redis_py_keeps_us_out_and_we_take_over_within_a_second_and_a_quarter() {
 fn redis_py_cannot_release_or_extend_what_is_ours() {
     let Some(python) = python() else { return };
     let server = Server::start();
-    let code = "lock.acquire(); say('held'); time.sleep(1.5)\n\
+    let code = "lock.acquire(); say('held')\n\
+                while r.get('job') in (None, lock.local.token): time.sleep(0.02)\n\
                 for act in (lock.release, lambda: lock.extend(10)):\n\
                 \x20   try: act(); say('done')\n\
                 \x20   except redis.exceptions.LockError: say('refused')\n";

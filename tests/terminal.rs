@@ -44,7 +44,7 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, sig
     signal.signal(number, note)
 os.write(seen, b'ready\\n')
 while True:
-    time.sleep(0.02)
+    time.sleep(0.02)  # a signal that comes just before a sleep is acted on only after it
 ";
 
 /// A terminal with a shell, and a test's own directory, in which the shell stands.

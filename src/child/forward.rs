@@ -54,17 +54,16 @@ impl Job {
     }
 
     fn keep_for_the_job(&mut self, signals: &mut Signals) {
-        let known = self.early.len();
-        while let Some(arrived) = signals.take() {
+        let all = signals.take_all();
+        // Looked at after the signals came: where there is no job now, there was none in the group.
+        let unheard = self.page.job() == 0;
+        for arrived in all {
             if arrived.signal == libc::SIGCHLD {
                 self.look_after_children();
             } else {
-                self.early.push(Early { arrived, unheard: false });
+                self.early.push(Early { arrived, unheard });
             }
         }
-        // Looked at after the signals came: where there is no job now, there was none in the group.
-        let unheard = self.page.job() == 0;
-        self.early[known..].iter_mut().for_each(|early| early.unheard = unheard);
     }
 
     fn take(&mut self, Early { arrived, unheard }: Early, terminal: Option<&Terminal>) {

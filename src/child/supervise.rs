@@ -332,6 +332,6 @@ impl Job {
     }
 
     pub(super) fn leader_is_stopped(&self) -> bool {
-        Process::read(self.page.job()).is_some_and(|process| process.stopped)
+        Process::is_stopped(self.page.job())
     }
 }

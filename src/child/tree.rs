@@ -34,6 +34,11 @@ impl Process {
         let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut stat).ok()?;
         parse(pid, &stat[..length])
     }
+
+    /// Whether it was stopped by a signal.
+    pub(super) fn is_stopped(pid: i32) -> bool {
+        Self::read(pid).is_some_and(|process| process.stopped)
+    }
 }
 
 /// All processes that can be seen.

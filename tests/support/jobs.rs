@@ -81,12 +81,12 @@ impl Gate {
         Self { file }
     }
 
-    /// A line of shell that waits until the gate is open.
+    /// A line of shell that waits until the gate is open. It polls: a shell has nothing else for a file.
     pub(crate) fn wait(&self) -> String {
         format!("while [ ! -e '{}' ]; do sleep 0.02; done", self.file.display())
     }
 
-    /// A Python statement that does.
+    /// A Python statement that does, in the same way.
     pub(crate) fn wait_in_python(&self) -> String {
         format!("import os, time\nwhile not os.path.exists('{}'): time.sleep(0.02)", self.file.display())
     }

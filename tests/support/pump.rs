@@ -183,6 +183,7 @@ impl Connection {
         if self.line.is_closed() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
+        // A switch of the mode, the end of a delay, the drop of the proxy: whichever comes first.
         thread::sleep(LOOK_EVERY);
         Ok(())
     }

@@ -65,6 +65,7 @@ pub(crate) fn assert_within(what: &str, start: Instant, limit: Duration) {
 
 fn nap() {
     let due = SystemTime::now() + NAP;
+    // How long this really takes is what is measured.
     thread::sleep(NAP);
     let now = SystemTime::now();
     if now > due + TOLERATED {
@@ -73,7 +74,7 @@ fn nap() {
 }
 
 /// Binds this thread to one processor (where that is refused, to none).
-fn stay_on(processor: usize) {
+pub(crate) fn stay_on(processor: usize) {
     // SAFETY: a cpu_set_t is plain data, for which all zeroes is the empty set; the call reads it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();

@@ -25,6 +25,7 @@ pub(crate) fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() ->
             return found;
         }
         assert!(Instant::now() < end, "waited {limit:?} in vain: {what}");
+        // Any condition at all: there is no event that would tell of each.
         thread::sleep(LOOK_EVERY);
     }
 }
@@ -38,6 +39,7 @@ pub(crate) fn stays(what: &str, length: Duration, mut condition: impl FnMut() ->
     let end = Instant::now() + length;
     while Instant::now() < end {
         assert!(condition(), "did not stay so for {length:?}: {what}");
+        // Nothing is waited for but time.
         thread::sleep(LOOK_EVERY);
     }
 }

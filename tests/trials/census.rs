@@ -75,6 +75,7 @@ impl Census {
             let mut classes = Classes::new();
             loop {
                 reader.read_all(&mut classes);
+                // `/proc` tells nobody of a new process: it is read again and again.
                 thread::sleep(PAUSE);
             }
         });

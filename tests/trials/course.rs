@@ -74,6 +74,7 @@ impl Course {
             }
             course.follow_up(scene, zero);
             let next = scene.plan.steps.get(course.next).map(|(after, _)| (zero + *after).left());
+            // Until the next step of the plan, or the next look at the key from outside.
             thread::sleep(next.map_or(pause, |left| left.min(pause)));
         }
     }

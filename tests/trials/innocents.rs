@@ -77,6 +77,7 @@ impl Innocents {
     fn wait_until_ready(&self) {
         let end = Moment::now() + SOON;
         while self.all.iter().any(|innocent| !innocent.notes.exists()) && !end.left().is_zero() {
+            // Files that other processes make.
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -80,6 +80,7 @@ pub(crate) fn be_a_job(owner: &str, shape: &str, habits: &str) -> ! {
     }
 }
 
+/// Sleeping is this job's work.
 fn sleep(owner: &str) -> ! {
     loop {
         thread::sleep(LOOK_EVERY);
@@ -150,6 +151,7 @@ fn restless(owner: &str) -> ! {
     keep_forking(owner)
 }
 
+/// The lives of these processes are what is wanted, so they last for a time and wait for nothing.
 fn keep_forking(owner: &str) -> ! {
     loop {
         child(|| {

@@ -137,6 +137,7 @@ impl<'a> Scene<'a> {
             if end.left().is_zero() {
                 return Err(Trouble::Broken(format!("waited {limit:?} in vain: {what}")));
             }
+            // Any condition at all: there is no event that would tell of each.
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())

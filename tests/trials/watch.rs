@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::census::Stat;
 use crate::moment::{Moment, Span};
+use crate::support::stalls::stay_on;
 use crate::tree::Tree;
 
 /// Between two looks at the processes of a job while the lease's end is near, and while it is not.
@@ -36,6 +37,7 @@ impl Watch {
                 for life in tree.living() {
                     tree.note(life.pid, life.started, Stat::look(life.pid, life.started));
                 }
+                // Another's child, and not to be touched: its end is only to be seen by looking.
                 thread::sleep(if shared.closely.load(Ordering::Relaxed) { CLOSELY } else { IDLY });
             }
         });
@@ -81,6 +83,7 @@ impl Stalls {
                 stay_on(processor);
                 loop {
                     let due = Moment::now() + NAP;
+                    // How long this really takes is what is measured.
                     thread::sleep(NAP);
                     let now = Moment::now();
                     if now > due + STALL {
@@ -111,15 +114,5 @@ impl Stalls {
     /// How long the machine stood still in this time.
     pub(crate) fn total(&self, from: Moment, to: Moment) -> Span {
         Span(self.between(from, to).into_iter().map(|(_, length)| length.0).sum())
-    }
-}
-
-/// Binds this thread to one processor (where that is refused, to none).
-fn stay_on(processor: usize) {
-    // SAFETY: a cpu_set_t is plain data, for which all zeroes is the empty set; the call reads it.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(processor, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
 }

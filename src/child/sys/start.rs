@@ -86,16 +86,11 @@ impl Sharing {
     /// `errno` for each other.
     pub(in crate::child) fn wait(&mut self) {
         if let Some((pid, present)) = self.0
-            && wait_while(present, 1, || is_stopped(pid))
+            && wait_while(present, 1, || Process::is_stopped(pid))
         {
             self.0 = None;
         }
     }
-}
-
-/// Whether a child of ours is stopped.
-fn is_stopped(pid: i32) -> bool {
-    Process::read(pid).is_some_and(|process| process.stopped)
 }
 
 /// Starts a child that shares our memory until it executes something, as vfork(2) does: nothing is
